@@ -1,0 +1,317 @@
+//! What sjpd publishes and the Lua module decides on: the cluster boiled down
+//! to what a placement needs. sjp-table carries exactly this; the daemon, the
+//! commands and the simulator use it directly.
+//!
+//! Two parts. The `Roster` changes rarely (names, partitions, rules, settings)
+//! and is decoded once a change. The `Rooms` change every second and are read
+//! where they stand.
+
+use crate::config::Policy;
+use crate::units::{Cpus, Limit, MemMb, MemPer};
+use serde::{Deserialize, Serialize};
+
+/// `Rooms::group_of` of a node that is in no group (not usable, excluded).
+pub const NO_GROUP: u32 = u32::MAX;
+/// Free memory of a group where memory is not managed.
+pub const MEM_UNMANAGED: u32 = u32::MAX;
+/// `Group::taken_at` where nothing is ahead.
+pub const NEVER: u32 = u32::MAX;
+
+/// Names in one string, sorted by bytes: cheap to decode, binary searched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameTable {
+    text: String,
+    ends: Vec<u32>,
+}
+
+impl NameTable {
+    /// Builds the table; names are kept in the order given.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut table = Self::default();
+        for name in names {
+            table.text.push_str(name);
+            table.ends.push(u32::try_from(table.text.len()).unwrap_or(u32::MAX));
+        }
+        table
+    }
+
+    /// How many names.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The name at `i`; `None` past the end or where the table is damaged.
+    #[must_use]
+    pub fn get(&self, i: usize) -> Option<&str> {
+        let end = *self.ends.get(i)? as usize;
+        let start = if i == 0 { 0 } else { *self.ends.get(i - 1)? as usize };
+        self.text.get(start..end)
+    }
+
+    /// Where `name` stands in a sorted table.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        let (mut lo, mut hi) = (0, self.len());
+        while lo < hi {
+            let mid = lo + (hi - lo) / 2;
+            match self.get(mid)?.as_bytes().cmp(name.as_bytes()) {
+                std::cmp::Ordering::Less => lo = mid + 1,
+                std::cmp::Ordering::Greater => hi = mid,
+                std::cmp::Ordering::Equal => return Some(mid),
+            }
+        }
+        None
+    }
+}
+
+/// Names let in, or kept out, by a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Admit {
+    /// Everyone.
+    #[default]
+    All,
+    /// Just these.
+    Only(Vec<String>),
+    /// All but these.
+    Except(Vec<String>),
+}
+
+impl Admit {
+    /// Whether `name` is let in. An unknown name is let in only by `All`
+    /// and `Except`.
+    #[must_use]
+    pub fn admits(&self, name: Option<&str>) -> bool {
+        match (self, name) {
+            (Self::All, _) => true,
+            (Self::Only(list), Some(n)) => list.iter().any(|l| l.eq_ignore_ascii_case(n)),
+            (Self::Except(list), Some(n)) => !list.iter().any(|l| l.eq_ignore_ascii_case(n)),
+            (Self::Only(_) | Self::Except(_), None) => false,
+        }
+    }
+}
+
+/// One partition's rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionRule {
+    /// Name.
+    pub name: String,
+    /// PriorityTier.
+    pub tier: u32,
+    /// UP, and not excluded by `[topology]` or by what it is (RootOnly,
+    /// ReqResv, whole-node or whole-user partitions).
+    pub open: bool,
+    /// `Default=YES`: what Slurm takes when the user names none.
+    pub default: bool,
+    /// Why it is not open, for people; empty where it is.
+    pub closed_because: String,
+    /// MaxTime, minutes.
+    pub max_time: Limit,
+    /// DefaultTime, minutes.
+    pub default_time: Limit,
+    /// MaxNodes.
+    pub max_nodes: Limit,
+    /// MinNodes.
+    pub min_nodes: u32,
+    /// MaxCPUsPerNode.
+    pub max_cpus_per_node: Limit,
+    /// MaxMemPerCPU/Node, the cluster's where the partition has none.
+    pub max_mem: MemPer,
+    /// DefMemPerCPU/Node, the cluster's where the partition has none.
+    pub def_mem: MemPer,
+    /// By account.
+    pub accounts: Admit,
+    /// By QOS.
+    pub qos: Admit,
+    /// Only some groups or submit hosts may use it: without a part_list
+    /// nobody is known to be let in.
+    pub restricted: bool,
+    /// Its own QOS could refuse a submission: only where the user named it.
+    pub only_if_named: bool,
+}
+
+/// A kind of node: its configured size and the partitions it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Kind {
+    /// CPUs that jobs can use.
+    pub cpus: Cpus,
+    /// Memory that jobs can use; `None` where it is not managed.
+    pub mem: Option<MemMb>,
+    /// CPUs come in steps of this (threads per core where cores are allocated).
+    pub step: u32,
+    /// Index into `Roster::psets`.
+    pub pset: u16,
+}
+
+/// A user who may use some partitions only (associations by partition).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserPartitions {
+    /// uid.
+    pub uid: u32,
+    /// Account; `None`: any.
+    pub account: Option<String>,
+    /// Partition indices.
+    pub partitions: Vec<u16>,
+}
+
+/// What changes rarely.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Roster {
+    /// Settings.
+    pub policy: Policy,
+    /// Node names, sorted by bytes: a node's index is its rank by name.
+    pub nodes: NameTable,
+    /// Partitions, sorted by name.
+    pub partitions: Vec<PartitionRule>,
+    /// Sets of partitions that some node is in; each sorted.
+    pub psets: Vec<Vec<u16>>,
+    /// Kinds of node that exist, usable or not.
+    pub kinds: Vec<Kind>,
+    /// `kind_of[node]` is an index into `kinds`.
+    pub kind_of: Vec<u16>,
+    /// Users bound to some partitions.
+    pub bound_users: Vec<UserPartitions>,
+    /// QOS names, for `QosRoom::qos`; sorted.
+    pub qos: Vec<String>,
+}
+
+/// Nodes with the same free shape in the same partitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Group {
+    /// Free CPUs.
+    pub cpus: u32,
+    /// Free MB, or `MEM_UNMANAGED`.
+    pub mem: u32,
+    /// Index into `Roster::psets`.
+    pub pset: u16,
+    /// CPU step.
+    pub step: u16,
+    /// phi of the free shape.
+    pub phi: f64,
+    /// Wall-clock second (Unix, 32 bits) from which part of it is taken by a
+    /// reservation or by Slurm's own plan, or `NEVER`.
+    pub taken_at: u32,
+    /// CPUs left from then on.
+    pub cpus_then: u32,
+    /// MB left from then on, or `MEM_UNMANAGED`.
+    pub mem_then: u32,
+    /// Node weight.
+    pub weight: u32,
+    /// First member in `Rooms::members`.
+    pub first: u32,
+    /// How many members.
+    pub count: u32,
+}
+
+/// CPUs that a user still has under a QOS's cap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QosRoom {
+    /// uid; `u32::MAX`: what a user without any use has.
+    pub uid: u32,
+    /// Index into `Roster::qos`.
+    pub qos: u32,
+    /// CPUs left.
+    pub cpus: u32,
+}
+
+/// What changes every second.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rooms {
+    /// Groups, in no promised order.
+    pub groups: Vec<Group>,
+    /// Node indices, group by group, ascending within a group.
+    pub members: Vec<u32>,
+    /// `group_of[node]`, or `NO_GROUP`.
+    pub group_of: Vec<u32>,
+    /// Room under QOS caps, sorted by (uid, qos); only capped QOS appear.
+    pub qos_rooms: Vec<QosRoom>,
+}
+
+/// How the rooms are read where they stand: by `Rooms`, and by the table's
+/// reader. Every method answers `None` (or an empty iterator's end) past the
+/// bounds; whatever stands in the table, callers never index beyond.
+pub trait RoomView {
+    /// How many groups.
+    fn group_count(&self) -> usize;
+    /// Group `i`.
+    fn group(&self, i: usize) -> Option<Group>;
+    /// Member `k` of `members`.
+    fn member(&self, k: usize) -> Option<u32>;
+    /// The group of a node.
+    fn group_of(&self, node: u32) -> Option<u32>;
+    /// CPUs left to this user under this QOS; `None`: no cap.
+    fn qos_room(&self, uid: u32, qos: u32) -> Option<u32>;
+}
+
+impl RoomView for Rooms {
+    fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    fn group(&self, i: usize) -> Option<Group> {
+        self.groups.get(i).copied()
+    }
+
+    fn member(&self, k: usize) -> Option<u32> {
+        self.members.get(k).copied()
+    }
+
+    fn group_of(&self, node: u32) -> Option<u32> {
+        self.group_of.get(node as usize).copied().filter(|&g| g != NO_GROUP)
+    }
+
+    fn qos_room(&self, uid: u32, qos: u32) -> Option<u32> {
+        let find = |uid| {
+            self.qos_rooms
+                .binary_search_by_key(&(uid, qos), |r| (r.uid, r.qos))
+                .ok()
+                .and_then(|i| self.qos_rooms.get(i))
+                .map(|r| r.cpus)
+        };
+        find(uid).or_else(|| find(u32::MAX))
+    }
+}
+
+/// A claim: a promise made at submission, as the module writes it and sjpd
+/// reads it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// Sequence number in the ring, from 1; given by the ring.
+    pub seq: u64,
+    /// Random-looking id that also goes into the mark.
+    pub id: u64,
+    /// The roster whose node indices it uses.
+    pub roster: u64,
+    /// Wall-clock second of the submission.
+    pub time: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Node index.
+    pub node: u32,
+    /// CPUs taken.
+    pub cpus: u32,
+    /// MB taken.
+    pub mem: u32,
+    /// Time limit in minutes; `u32::MAX`: none known.
+    pub limit: u32,
+    /// Bit 0: pinned. Bit 1: array. Bits 8..: `Basis` and `NotPinned` for the log.
+    pub flags: u32,
+}
+
+/// What a node has already been promised and the published rooms do not yet
+/// show. Sorted by node, one entry a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promised {
+    /// Node index.
+    pub node: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// MB.
+    pub mem: u32,
+}

@@ -1,0 +1,56 @@
+//! A job as it asks to be placed: what both job_desc (at submission) and the
+//! queue (later) can tell of it, in one shape.
+
+use crate::units::{Cpus, Limit, MemPer};
+
+/// A job that wants a place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobRequest<'a> {
+    /// Owner of the job.
+    pub uid: u32,
+    /// Account, or the user's default account.
+    pub account: Option<&'a str>,
+    /// QOS, or the user's default QOS.
+    pub qos: Option<&'a str>,
+    /// Partition list as the user (or the site's rules) wrote it.
+    pub partition: Option<&'a str>,
+    /// `--nodelist` as written.
+    pub nodelist: Option<&'a str>,
+    /// `--exclude` as written.
+    pub exclude: Option<&'a str>,
+    /// CPUs in all, as Slurm will count them before rounding to cores.
+    pub cpus: Cpus,
+    /// Tasks, at least 1.
+    pub tasks: u32,
+    /// Least nodes, worked out from the tasks as well; at least 1.
+    pub min_nodes: u32,
+    /// Most nodes (`-N 1` gives 1).
+    pub max_nodes: Option<u32>,
+    /// Memory asked for. `Node(0)` (`--mem=0`) is all of the node's memory.
+    pub mem: MemPer,
+    /// Time limit in minutes.
+    pub time_limit: Limit,
+    /// Has a batch script.
+    pub batch: bool,
+    /// `--array`.
+    pub array: bool,
+    /// Tasks of the array (1 otherwise).
+    pub array_tasks: u32,
+    /// Component of a heterogeneous job.
+    pub het: bool,
+    /// `--exclusive` in any form.
+    pub exclusive: bool,
+    /// `-H`, or priority 0.
+    pub held: bool,
+    /// `--begin` in the future.
+    pub begins_later: bool,
+    /// `--dependency`.
+    pub dependent: bool,
+    /// GPUs or other generic resources.
+    pub gres: bool,
+    /// `--reservation`.
+    pub reservation: bool,
+    /// `--constraint` (features), or another shape sjp does not judge
+    /// (`--contiguous`, `--switches`, cores or threads per socket, ...).
+    pub constraint: bool,
+}
