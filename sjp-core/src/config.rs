@@ -109,10 +109,7 @@ impl Default for Policy {
         ];
         Self {
             mode: Mode::Observe,
-            demand: mix
-                .iter()
-                .map(|&(mb_per_cpu, weight)| Demand { mb_per_cpu, weight })
-                .collect(),
+            demand: mix.iter().map(|&(mb_per_cpu, weight)| Demand { mb_per_cpu, weight }).collect(),
             tolerance: 0.25,
             always_place: false,
             no_room: NoRoom::Leave,
