@@ -1,1 +1,14 @@
-//! Skeleton.
+//! The daemon sjpd and the command sjp: reads the cluster, publishes the
+//! table, keeps waiting jobs current, and tells people what was decided.
+#![forbid(unsafe_code)]
+
+pub mod actuator;
+pub mod journal;
+pub mod lock;
+pub mod notify;
+pub mod slurm;
+
+/// The daemon itself.
+pub mod daemon {
+    pub mod pacing;
+}

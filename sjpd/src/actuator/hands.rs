@@ -1,0 +1,357 @@
+//! Carries actions out: a task of its own with a bounded queue, so that the
+//! polling loop never waits for a change.
+
+use super::{Action, Actuator, Answer, Outcome, Update};
+use crate::journal::{Entry, Journal};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+/// Actions that may wait: more than a cluster's worth of pins is a sign that
+/// something is wrong, and what does not fit is planned again.
+const QUEUE: usize = 256;
+/// First wait after a busy answer; it doubles.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// Longest wait after a busy answer.
+const LAST_WAIT: Duration = Duration::from_secs(60);
+/// Busy answers for one update, after which the action is given up: the next
+/// look at the queue plans it again, from fresh data.
+const TRIES: u32 = 6;
+
+/// Whether changes may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Mode observe or advise.
+    Off,
+    /// `--dry-run`: say what would be done.
+    Dry,
+    /// Mode enforce.
+    On,
+}
+
+/// How changes are made, from the settings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tempo {
+    /// Whether at all.
+    pub gate: Gate,
+    /// `[cadence] max_updates_per_second`.
+    pub per_second: f64,
+}
+
+/// What became of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The action.
+    pub action: Action,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// The loop's end of the hands.
+#[derive(Debug)]
+pub struct Hands {
+    orders: mpsc::Sender<Action>,
+    tempo: watch::Sender<Tempo>,
+    task: JoinHandle<()>,
+}
+
+/// Starts the hands. Reports come through the returned receiver.
+pub fn start<A: Actuator>(
+    actuator: Arc<A>,
+    journal: Journal,
+    tempo: Tempo,
+) -> (Hands, mpsc::Receiver<Report>) {
+    let (orders, inbox) = mpsc::channel(QUEUE);
+    let (reports, outbox) = mpsc::channel(2 * QUEUE);
+    let (tempo, tempo_seen) = watch::channel(tempo);
+    let worker = Worker { actuator, journal, tempo: tempo_seen, last: None, wait: FIRST_WAIT };
+    let task = tokio::spawn(worker.run(inbox, reports));
+    (Hands { orders, tempo, task }, outbox)
+}
+
+impl Hands {
+    /// Hands an action over; `false` where the queue is full.
+    #[must_use]
+    pub fn order(&self, action: Action) -> bool {
+        self.orders.try_send(action).is_ok()
+    }
+
+    /// Takes over changed settings, from the next update on.
+    pub fn set_tempo(&self, tempo: Tempo) {
+        self.tempo.send_replace(tempo);
+    }
+
+    /// Ends the task: an update in flight is waited for up to `patience`,
+    /// what was not begun is left for the next run.
+    pub async fn stop(self, patience: Duration) {
+        self.tempo.send_modify(|t| t.gate = Gate::Off);
+        drop(self.orders);
+        let mut task = self.task;
+        if tokio::time::timeout(patience, &mut task).await.is_err() {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+}
+
+struct Worker<A> {
+    actuator: Arc<A>,
+    journal: Journal,
+    tempo: watch::Receiver<Tempo>,
+    last: Option<Instant>,
+    /// The wait after the next busy answer; shared by all actions, since it
+    /// is the same slurmctld.
+    wait: Duration,
+}
+
+impl<A: Actuator> Worker<A> {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Action>, reports: mpsc::Sender<Report>) {
+        while let Some(action) = inbox.recv().await {
+            let outcome = self.carry_out(&action).await;
+            if reports.send(Report { action, outcome }).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, action: &Action) -> Outcome {
+        let gate = self.tempo.borrow().gate;
+        let updates = action.updates();
+        match gate {
+            Gate::Off => return Outcome::Off,
+            Gate::Dry => {
+                self.log(action, &updates, "would", None);
+                return Outcome::Would;
+            }
+            Gate::On => self.log(action, &updates, "begin", None),
+        }
+        let mut outcome = Outcome::Done;
+        for update in &updates {
+            match self.make(update).await {
+                Answer::Made => {}
+                Answer::Gone(said) => {
+                    outcome = Outcome::Gone(said);
+                    break;
+                }
+                Answer::Busy(said) | Answer::Refused(said) => {
+                    outcome = Outcome::Failed(said);
+                    break;
+                }
+            }
+        }
+        self.log(action, &updates, outcome.word(), outcome.said());
+        outcome
+    }
+
+    /// One update, tried again while slurmctld is busy.
+    async fn make(&mut self, update: &Update) -> Answer {
+        let mut tries = 1;
+        loop {
+            self.pace().await;
+            let answer = self.actuator.update(update).await;
+            let Answer::Busy(said) = &answer else {
+                self.wait = FIRST_WAIT;
+                return answer;
+            };
+            if tries == TRIES {
+                return Answer::Busy(format!("{said} ({TRIES} tries)"));
+            }
+            tries += 1;
+            tracing::warn!(job = update.job, said, wait = ?self.wait, "slurmctld is busy");
+            let until = Instant::now() + self.wait;
+            self.wait = (self.wait * 2).min(LAST_WAIT);
+            sleep_until(until).await;
+        }
+    }
+
+    /// Waits until the rate allows the next update.
+    async fn pace(&mut self) {
+        let per_second = self.tempo.borrow().per_second;
+        if per_second > 0.0 {
+            let gap = Duration::from_secs_f64((1.0 / per_second).min(3600.0));
+            if let Some(last) = self.last {
+                sleep_until(last + gap).await;
+            }
+        }
+        self.last = Some(Instant::now());
+    }
+
+    fn log(&self, action: &Action, updates: &[Update], stage: &str, said: Option<&str>) {
+        let commands: Vec<String> = updates.iter().map(|u| self.actuator.words(u)).collect();
+        let mut words = format!("{action}: {stage}");
+        match (stage, said) {
+            ("begin" | "would", _) => {
+                words = format!("{words}; {}; {}", action.why(), commands.join(" && "));
+            }
+            (_, Some(said)) => words = format!("{words}: {said}"),
+            _ => {}
+        }
+        let entry = Entry::new(action.kind(), words)
+            .with("job", action.job())
+            .with("stage", stage)
+            .with("commands", commands)
+            .with("why", action.why())
+            .with_some("said", said);
+        self.journal.write(&entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::JournalPaths;
+    use parking_lot::Mutex;
+    use std::collections::VecDeque;
+
+    #[derive(Default)]
+    struct Fake {
+        answers: Mutex<VecDeque<Answer>>,
+        seen: Mutex<Vec<(Duration, String)>>,
+        born: Mutex<Option<Instant>>,
+    }
+
+    impl Fake {
+        fn with(answers: impl IntoIterator<Item = Answer>) -> Arc<Self> {
+            let fake =
+                Self { answers: Mutex::new(answers.into_iter().collect()), ..Self::default() };
+            *fake.born.lock() = Some(Instant::now());
+            Arc::new(fake)
+        }
+
+        fn seconds(&self) -> Vec<u64> {
+            self.seen.lock().iter().map(|(at, _)| at.as_secs()).collect()
+        }
+    }
+
+    impl Actuator for Fake {
+        async fn update(&self, update: &Update) -> Answer {
+            let born = self.born.lock().expect("set");
+            self.seen.lock().push((born.elapsed(), self.words(update)));
+            self.answers.lock().pop_front().unwrap_or(Answer::Made)
+        }
+
+        fn words(&self, update: &Update) -> String {
+            format!("{} {:?}", update.job, update.set.iter().map(|s| s.0).collect::<Vec<_>>())
+        }
+    }
+
+    fn release(job: u32) -> Action {
+        Action::ReleasePin {
+            job,
+            node: "n1".into(),
+            clear_node: true,
+            partitions: vec!["slim".into()],
+            admin_comment: "sjp:released=60".into(),
+            why: "still pending".into(),
+        }
+    }
+
+    fn log(dir: &tempfile::TempDir) -> (Journal, std::path::PathBuf) {
+        let path = dir.path().join("d.jsonl");
+        (Journal::open(&JournalPaths { json: Some(path.clone()), text: None }), path)
+    }
+
+    fn stages(path: &std::path::Path) -> Vec<String> {
+        let text = std::fs::read_to_string(path).expect("a log");
+        let value = |l| serde_json::from_str::<serde_json::Value>(l).expect("JSON");
+        text.lines().map(|l| value(l)["stage"].as_str().expect("a stage").to_owned()).collect()
+    }
+
+    const ON: Tempo = Tempo { gate: Gate::On, per_second: 2.0 };
+
+    #[tokio::test(start_paused = true)]
+    async fn actions_are_logged_before_and_after_and_paced() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (journal, path) = log(&dir);
+        let fake = Fake::with([]);
+        let (hands, mut reports) = start(fake.clone(), journal, Tempo { per_second: 0.5, ..ON });
+        assert!(hands.order(release(1)) && hands.order(release(2)));
+        for job in [1, 2] {
+            let report = reports.recv().await.expect("a report");
+            assert_eq!((report.action.job(), report.outcome), (job, Outcome::Done));
+        }
+        assert_eq!(fake.seconds(), [0, 2, 4, 6], "two updates each, one every 2 s");
+        assert_eq!(stages(&path), ["begin", "done", "begin", "done"]);
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn busy_is_tried_again_with_growing_waits_from_the_update_that_failed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let busy = || Answer::Busy("Resource temporarily unavailable".into());
+        let fake = Fake::with([Answer::Made, busy(), busy(), busy(), Answer::Made]);
+        let (hands, mut reports) = start(fake.clone(), log(&dir).0, ON);
+        assert!(hands.order(release(1)));
+        assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Done);
+        assert_eq!(fake.seconds(), [0, 0, 1, 3, 7]);
+        let seen: Vec<String> = fake.seen.lock().iter().map(|(_, words)| words.clone()).collect();
+        assert!(seen[0].contains("reqnodelist"));
+        assert!(seen[1..].iter().all(|words| words.contains("partition")), "{seen:?}");
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_started_is_done_and_a_refusal_ends_the_action() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (journal, path) = log(&dir);
+        let fake = Fake::with([
+            Answer::Gone("Job is no longer pending execution".into()),
+            Answer::Refused("Access/permission denied".into()),
+        ]);
+        let (hands, mut reports) = start(fake.clone(), journal, ON);
+        assert!(hands.order(release(1)) && hands.order(release(2)));
+        let first = reports.recv().await.expect("a report").outcome;
+        assert!(matches!(first, Outcome::Gone(_)), "{first:?}");
+        let second = reports.recv().await.expect("a report").outcome;
+        assert!(matches!(second, Outcome::Failed(_)), "{second:?}");
+        assert_eq!(fake.seen.lock().len(), 2, "no second update after either");
+        assert_eq!(stages(&path), ["begin", "gone", "begin", "failed"]);
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endless_busy_gives_the_action_up() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let fake = Fake::with((0..20).map(|_| Answer::Busy("busy".into())));
+        let (hands, mut reports) = start(fake.clone(), log(&dir).0, ON);
+        assert!(hands.order(release(1)));
+        let outcome = reports.recv().await.expect("a report").outcome;
+        assert_eq!(outcome, Outcome::Failed(format!("busy ({TRIES} tries)")));
+        assert_eq!(fake.seen.lock().len(), TRIES as usize);
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_changed_when_off_or_dry() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (journal, path) = log(&dir);
+        let fake = Fake::with([]);
+        let (hands, mut reports) = start(fake.clone(), journal, Tempo { gate: Gate::Off, ..ON });
+        assert!(hands.order(release(1)));
+        assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Off);
+        hands.set_tempo(Tempo { gate: Gate::Dry, ..ON });
+        assert!(hands.order(release(2)));
+        assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Would);
+        assert!(fake.seen.lock().is_empty());
+        assert_eq!(stages(&path), ["would"]);
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stopping_leaves_what_was_not_begun() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let fake = Fake::with([]);
+        let (hands, mut reports) =
+            start(fake.clone(), log(&dir).0, Tempo { per_second: 0.01, ..ON });
+        for job in 1..=9 {
+            assert!(hands.order(release(job)));
+        }
+        hands.stop(Duration::from_secs(1)).await;
+        assert!(fake.seen.lock().len() <= 2, "{:?}", fake.seen.lock());
+        while let Some(report) = reports.recv().await {
+            assert_eq!(report.outcome, Outcome::Off);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Changes made by `scontrol update`, and what its messages mean.
+
+use super::{Actuator, Answer, Update};
+use crate::slurm::runner::words;
+use crate::slurm::{RunError, Runner};
+use std::path::PathBuf;
+
+/// Makes updates with `scontrol`.
+#[derive(Clone, Debug)]
+pub struct ScontrolActuator {
+    runner: Runner,
+    scontrol: PathBuf,
+}
+
+impl ScontrolActuator {
+    /// With this runner and this `scontrol`.
+    #[must_use]
+    pub fn new(runner: Runner, scontrol: PathBuf) -> Self {
+        Self { runner, scontrol }
+    }
+
+    fn args(update: &Update) -> Vec<String> {
+        let mut args = vec!["update".to_owned(), format!("jobid={}", update.job)];
+        args.extend(update.set.iter().map(|(key, value)| format!("{key}={value}")));
+        args
+    }
+}
+
+impl Actuator for ScontrolActuator {
+    async fn update(&self, update: &Update) -> Answer {
+        let args = Self::args(update);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        match self.runner.run(&self.scontrol, &args).await {
+            // scontrol can say that an update failed and still exit with 0.
+            Ok(output) if output.warnings.is_empty() => Answer::Made,
+            Ok(output) => judge(&output.warnings).unwrap_or(Answer::Made),
+            Err(RunError::Failed { status, message, .. }) => {
+                judge(&message).unwrap_or(Answer::Refused(format!("{status}: {message}")))
+            }
+            Err(error @ RunError::Timeout { .. }) => Answer::Busy(error.to_string()),
+            Err(error @ RunError::Start { .. }) => Answer::Busy(error.to_string()),
+            Err(error) => Answer::Refused(error.to_string()),
+        }
+    }
+
+    fn words(&self, update: &Update) -> String {
+        let args = Self::args(update);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        words(&self.scontrol, &args)
+    }
+}
+
+/// Messages after which there is nothing left to do for a job that waited.
+const GONE: [&str; 5] = [
+    "no longer pending",
+    "already completing or completed",
+    "invalid job id",
+    "already finished",
+    "job has finished",
+];
+
+/// Messages of a slurmctld that has no time, limits rates, or is away.
+const BUSY: [&str; 12] = [
+    "resource temporarily unavailable",
+    "temporarily unable",
+    "try again",
+    "back off",
+    "backoff",
+    "rate limit",
+    "timed out",
+    "unable to contact slurm controller",
+    "connection refused",
+    "connection reset",
+    "transport endpoint",
+    "communications connection failure",
+];
+
+/// What a message means; `None`: nothing that is known here.
+fn judge(message: &str) -> Option<Answer> {
+    let lower = message.to_ascii_lowercase();
+    let says = |list: &[&str]| list.iter().any(|part| lower.contains(part));
+    if says(&GONE) {
+        Some(Answer::Gone(message.to_owned()))
+    } else if says(&BUSY) {
+        Some(Answer::Busy(message.to_owned()))
+    } else if lower.contains("error") || lower.contains("invalid") {
+        Some(Answer::Refused(message.to_owned()))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_told_apart() {
+        let gone = [
+            "slurm_update error: Job is no longer pending execution",
+            "slurm_update error: Job/step already completing or completed",
+            "Invalid job id specified",
+        ];
+        for m in gone {
+            assert!(matches!(judge(m), Some(Answer::Gone(_))), "{m}");
+        }
+        let busy = [
+            "slurm_update error: Resource temporarily unavailable",
+            "slurm_update error: Socket timed out on send/recv operation",
+            "RPC rate limit exceeded, backing off",
+            "slurm_update error: Unable to contact slurm controller (connect failure)",
+        ];
+        for m in busy {
+            assert!(matches!(judge(m), Some(Answer::Busy(_))), "{m}");
+        }
+        let refused = [
+            "slurm_update error: Invalid partition name specified",
+            "slurm_update error: Access/permission denied",
+        ];
+        for m in refused {
+            assert!(matches!(judge(m), Some(Answer::Refused(_))), "{m}");
+        }
+        assert_eq!(judge("a note"), None);
+    }
+
+    #[tokio::test]
+    async fn an_update_is_one_argument_vector() {
+        // `printf` in place of scontrol prints what it was given, one a line.
+        let dir = tempfile::tempdir().expect("a folder");
+        let update = Update {
+            job: 12,
+            set: vec![("reqnodelist", String::new()), ("admincomment", "a b; $(x)".into())],
+        };
+        assert_eq!(
+            ScontrolActuator::args(&update),
+            ["update", "jobid=12", "reqnodelist=", "admincomment=a b; $(x)"]
+        );
+        let runner = Runner::from_env(std::time::Duration::from_secs(10));
+        let missing = ScontrolActuator::new(runner.clone(), dir.path().join("scontrol"));
+        assert!(matches!(missing.update(&update).await, Answer::Busy(_)));
+        let made = ScontrolActuator::new(runner.clone(), "true".into());
+        assert_eq!(made.update(&update).await, Answer::Made);
+        let refused = ScontrolActuator::new(runner, "false".into());
+        assert!(matches!(refused.update(&update).await, Answer::Refused(_)));
+    }
+}
