@@ -150,6 +150,17 @@ pub struct Room {
     pub mem: Option<MemMb>,
 }
 
+/// Room taken on one node by a placement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeClaim {
+    /// Node index.
+    pub node: u32,
+    /// CPUs in all there.
+    pub cpus: u32,
+    /// MB in all there (0 where unknown or not managed).
+    pub mem: u32,
+}
+
 /// Where a job goes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
@@ -162,17 +173,19 @@ pub struct Placement {
     pub pin: Option<u32>,
     /// Why it is not pinned, where it is not.
     pub not_pinned: Option<NotPinned>,
-    /// The node to write a claim against: the pin, or the node that Slurm
-    /// would most likely use.
-    pub claim: Option<u32>,
-    /// What that node has free before the job.
+    /// What to claim, node by node: the pin, or the nodes that Slurm would
+    /// most likely use (several for an array). Empty where no node has room.
+    pub claims: Vec<NodeClaim>,
+    /// What the first of these nodes has free before the job.
     pub room: Room,
-    /// CPUs the job takes there, rounded to cores.
+    /// CPUs that one job (one array task) takes there, rounded to cores.
     pub cpus: Cpus,
-    /// Memory the job takes there; `None` where it is unknown or not managed.
+    /// Memory that it takes; `None` where it is unknown or not managed.
     pub mem: Option<MemMb>,
-    /// Loss on that node, in placeable CPUs.
+    /// Loss on the first of these nodes, in placeable CPUs.
     pub loss: f64,
+    /// Minutes it may run, by its limit or the partition's; `None`: no end known.
+    pub minutes: Option<u32>,
     /// What decided.
     pub basis: Basis,
 }

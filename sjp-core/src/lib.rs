@@ -7,10 +7,19 @@
 //! all decide with this code.
 #![forbid(unsafe_code)]
 
+pub mod capacity;
 pub mod cluster;
 pub mod config;
 pub mod decision;
+pub mod eligible;
+pub mod explain;
 pub mod hostlist;
+pub mod ledger;
+pub mod mark;
+pub mod place;
+pub mod promises;
 pub mod publication;
+pub mod publish;
+pub mod release;
 pub mod request;
 pub mod units;

@@ -241,6 +241,11 @@ pub trait RoomView {
     fn group_count(&self) -> usize;
     /// Group `i`.
     fn group(&self, i: usize) -> Option<Group>;
+    /// Free CPUs, free MB and partition set of group `i`: enough to pass over
+    /// most groups without reading the rest.
+    fn shape(&self, i: usize) -> Option<(u32, u32, u16)> {
+        self.group(i).map(|g| (g.cpus, g.mem, g.pset))
+    }
     /// Member `k` of `members`.
     fn member(&self, k: usize) -> Option<u32>;
     /// The group of a node.

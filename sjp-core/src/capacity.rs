@@ -1,0 +1,92 @@
+//! Placeable capacity: how many CPUs of a free shape the work that typically
+//! arrives could use, and what a job takes away from that.
+
+use crate::config::Demand;
+use crate::publication::MEM_UNMANAGED;
+
+/// phi of a free shape: the sum over the mix of `w * min(cpus, mem / q)`.
+///
+/// `cpus` in CPUs, `mem` in MB (`MEM_UNMANAGED`: memory refuses nothing).
+/// The result is in placeable CPUs, between 0 and `cpus` for a mix whose
+/// weights add up to one.
+#[must_use]
+pub fn phi(mix: &[Demand], cpus: u32, mem: u32) -> f64 {
+    let cpus = f64::from(cpus);
+    if mem == MEM_UNMANAGED {
+        return mix.iter().map(|d| d.weight * cpus).sum();
+    }
+    let mem = f64::from(mem);
+    mix.iter().map(|d| d.weight * cpus.min(mem / d.mb_per_cpu)).sum()
+}
+
+/// A demand mix with the divisions done once: what the hot path uses.
+#[derive(Clone, Debug, Default)]
+pub struct Mix {
+    /// `(weight, weight / MB per CPU)`.
+    terms: Vec<(f64, f64)>,
+}
+
+impl Mix {
+    /// From the settings.
+    #[must_use]
+    pub fn new(mix: &[Demand]) -> Self {
+        Self { terms: mix.iter().map(|d| (d.weight, d.weight / d.mb_per_cpu)).collect() }
+    }
+
+    /// The same from other settings, in the memory of this one.
+    #[must_use]
+    pub fn reuse(mut self, mix: &[Demand]) -> Self {
+        self.terms.clear();
+        self.terms.extend(mix.iter().map(|d| (d.weight, d.weight / d.mb_per_cpu)));
+        self
+    }
+
+    /// phi, as [`phi`].
+    #[inline]
+    #[must_use]
+    pub fn phi(&self, cpus: u32, mem: u32) -> f64 {
+        let c = f64::from(cpus);
+        let m = if mem == MEM_UNMANAGED { f64::INFINITY } else { f64::from(mem) };
+        let mut sum = 0.0;
+        for &(w, per_mb) in &self.terms {
+            sum += (w * c).min(per_mb * m);
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Policy;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_empty_slim_node_is_worth_what_its_memory_feeds() {
+        // 64 CPUs, 256,000 MB = 4,000 MB per CPU: 800 and 1280 use all 64
+        // CPUs; 4267 uses 59.995.., 7680 33.33.., 14178 18.056.., 30720 8.33...
+        let by_hand = 0.10 * 64.0
+            + 0.15 * 64.0
+            + 0.25 * (256_000.0 / 4267.0)
+            + 0.25 * (256_000.0 / 7680.0)
+            + 0.15 * (256_000.0 / 14178.0)
+            + 0.10 * (256_000.0 / 30720.0);
+        let got = phi(&Policy::default().demand, 64, 256_000);
+        assert!((got - by_hand).abs() < 1e-9, "{got} {by_hand}");
+    }
+
+    proptest! {
+        #[test]
+        fn both_forms_agree(c in 0u32..4096, m in 0u32..8_000_000) {
+            let mix = Policy::default().demand;
+            prop_assert!((phi(&mix, c, m) - Mix::new(&mix).phi(c, m)).abs() < 1e-6);
+        }
+
+        #[test]
+        fn more_room_is_never_worth_less(c in 0u32..512, m in 0u32..2_000_000, dc in 0u32..64, dm in 0u32..100_000) {
+            let mix = Mix::new(&Policy::default().demand);
+            prop_assert!(mix.phi(c + dc, m + dm) >= mix.phi(c, m) - 1e-9);
+            prop_assert!(mix.phi(c, m) <= f64::from(c) + 1e-9);
+        }
+    }
+}

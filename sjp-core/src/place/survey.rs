@@ -1,0 +1,407 @@
+//! The survey: which partitions would accept the job, and which nodes have
+//! room for it at what loss.
+
+use super::{Context, judge_kind};
+use crate::capacity::Mix;
+use crate::config::UserChoice;
+use crate::decision::Reason;
+use crate::eligible::{self, Need};
+use crate::hostlist;
+use crate::publication::{Group, MEM_UNMANAGED, NEVER, RoomView};
+use crate::request::JobRequest;
+use std::ops::ControlFlow;
+
+/// Nodes with room: a group's untouched members, or a single node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    /// Loss in placeable CPUs.
+    pub loss: f64,
+    /// CPUs free before the job.
+    pub cpus: u32,
+    /// MB free before the job, or `MEM_UNMANAGED`.
+    pub mem: u32,
+    /// CPUs the job takes there.
+    pub need_cpus: u32,
+    /// MB the job takes there.
+    pub need_mem: u32,
+    /// Partition set.
+    pub pset: u16,
+    /// Which of the scratch's needs this is for.
+    pub class: u16,
+    /// Node weight.
+    pub weight: u32,
+    /// First of `Rooms::members`, where `single` is `None`.
+    pub first: u32,
+    /// Members of the group, touched ones included.
+    pub members: u32,
+    /// Nodes that this stands for.
+    pub count: u32,
+    /// The one node, where it is looked at alone.
+    pub single: Option<u32>,
+}
+
+/// Memory that one decision after another reuses.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pub(crate) mix: Mix,
+    /// Distinct needs of the eligible partitions.
+    pub(crate) needs: Vec<Need>,
+    /// By partition: index into `needs`, where eligible.
+    pub(crate) class_of: Vec<Option<u16>>,
+    /// By partition set: which needs apply, as bits.
+    pub(crate) pset_needs: Vec<u64>,
+    /// Nodes that their group does not speak for: promised or excluded.
+    /// `(group, node, excluded)`, sorted.
+    pub(crate) touched: Vec<(u32, u32, bool)>,
+    /// Nodes with room.
+    pub(crate) fits: Vec<Fit>,
+    /// By partition: least loss.
+    pub(crate) costs: Vec<f64>,
+    /// By partition set and need: least loss.
+    pub(crate) pset_costs: Vec<f64>,
+}
+
+impl Scratch {
+    /// Empty; grows with the cluster and stays.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether `node` is one that its group does not speak for.
+    pub(crate) fn is_touched(&self, group: u32, node: u32) -> bool {
+        self.touched.binary_search_by_key(&(group, node), |&(g, n, _)| (g, n)).is_ok()
+    }
+}
+
+/// Which needs can differ by partition at most; further ones are not placed.
+const MAX_NEEDS: usize = 64;
+
+/// What one look at the cluster found; the rest is in the scratch.
+pub(crate) struct Survey {
+    /// Whether the user's own nodelist stays.
+    pub own_nodes: bool,
+    /// Partition sets times needs.
+    pub stride: usize,
+}
+
+impl Survey {
+    /// Looks at partitions, then at nodes.
+    pub(crate) fn take<V: RoomView>(
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Self, Reason> {
+        judge_kind(job)?;
+        let roster = ctx.roster;
+        let follow = roster.policy.user_nodes == UserChoice::Follow;
+        let nodelist = job.nodelist.filter(|l| follow && !l.is_empty());
+        let node = nodelist.map(|list| own_node(ctx, list)).transpose()?;
+        let named = eligible::named_partitions(roster, job);
+
+        scratch.mix = std::mem::take(&mut scratch.mix).reuse(&roster.policy.demand);
+        scratch.needs.clear();
+        scratch.class_of.clear();
+        for (i, rule) in roster.partitions.iter().enumerate() {
+            let Ok(index) = u16::try_from(i) else { break };
+            let class =
+                eligible::accepts(roster, index, rule, job, ctx.permitted, named.as_deref(), node)
+                    .ok()
+                    .and_then(|need| class_for(&mut scratch.needs, need));
+            scratch.class_of.push(class);
+        }
+        if scratch.needs.is_empty() {
+            // Several tasks may still fit on several nodes: that is Slurm's.
+            let spread = job.tasks > 1 && job.max_nodes != Some(1);
+            return Err(if spread && fits_spread(ctx, job) {
+                Reason::MultiNode
+            } else {
+                Reason::NoPartition
+            });
+        }
+        scratch.pset_needs.clear();
+        for set in &roster.psets {
+            let bits = set
+                .iter()
+                .filter_map(|&p| scratch.class_of.get(usize::from(p)).copied().flatten())
+                .fold(0u64, |bits, class| bits | 1 << class);
+            scratch.pset_needs.push(bits);
+        }
+
+        let survey = Self { own_nodes: nodelist.is_some(), stride: scratch.needs.len() };
+        let exclude = job.exclude.filter(|l| follow && !l.is_empty());
+        survey.touch(ctx, exclude, scratch)?;
+        scratch.fits.clear();
+        match node {
+            Some(node) => survey.look_at(ctx, job, node, scratch),
+            None => survey.look_at_all(ctx, job, scratch),
+        }
+        survey.cost_partitions(ctx, scratch);
+        Ok(survey)
+    }
+
+    /// Whether any node has room.
+    pub(crate) fn has_room(&self, scratch: &Scratch) -> bool {
+        !scratch.fits.is_empty()
+    }
+
+    /// Lists the nodes that are promised or excluded.
+    fn touch<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        exclude: Option<&str>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Reason> {
+        scratch.touched.clear();
+        for p in ctx.promised {
+            if let Some(group) = ctx.rooms.group_of(p.node) {
+                scratch.touched.push((group, p.node, false));
+            }
+        }
+        if let Some(list) = exclude {
+            each_name(list, |name| {
+                let node = ctx.roster.nodes.find(name).and_then(|n| u32::try_from(n).ok());
+                if let Some(node) = node
+                    && let Some(group) = ctx.rooms.group_of(node)
+                {
+                    scratch.touched.push((group, node, true));
+                }
+            })
+            .ok_or(Reason::Constraint)?;
+        }
+        // An excluded node stays excluded when it is promised as well.
+        scratch.touched.sort_unstable_by_key(|&(g, n, out)| (g, n, !out));
+        scratch.touched.dedup_by_key(|&mut (g, n, _)| (g, n));
+        Ok(())
+    }
+
+    /// The whole cluster, group by group.
+    fn look_at_all<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &mut Scratch,
+    ) {
+        // No need can be met below these.
+        let least_cpus = scratch.needs.iter().map(|n| n.on(1).0).min().unwrap_or(0);
+        let least_mem = scratch.needs.iter().map(|n| n.on(1).1).min().unwrap_or(0);
+        let mut next = 0;
+        for i in 0..ctx.rooms.group_count() {
+            let index = u32::try_from(i).unwrap_or(u32::MAX);
+            let mut touched = 0;
+            while let Some(&(g, _, _)) = scratch.touched.get(next)
+                && g <= index
+            {
+                touched += u32::from(g == index);
+                next += 1;
+            }
+            let Some((cpus, mem, pset)) = ctx.rooms.shape(i) else { break };
+            if cpus < least_cpus || mem < least_mem {
+                continue;
+            }
+            if scratch.pset_needs.get(usize::from(pset)).copied().unwrap_or(0) == 0 {
+                continue;
+            }
+            let Some(group) = ctx.rooms.group(i) else { break };
+            if group.count > touched {
+                self.weigh(ctx, job, &group, group.count - touched, None, scratch);
+            }
+        }
+        for k in 0..scratch.touched.len() {
+            if let Some(&(_, node, false)) = scratch.touched.get(k) {
+                self.look_at(ctx, job, node, scratch);
+            }
+        }
+    }
+
+    /// One node by itself, less what it has been promised.
+    fn look_at<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        node: u32,
+        scratch: &mut Scratch,
+    ) {
+        let Some(index) = ctx.rooms.group_of(node) else { return };
+        let excluded = scratch.touched.binary_search(&(index, node, true)).is_ok();
+        let Some(mut group) = ctx.rooms.group(index as usize) else { return };
+        if excluded {
+            return;
+        }
+        if let Ok(i) = ctx.promised.binary_search_by_key(&node, |p| p.node)
+            && let Some(p) = ctx.promised.get(i)
+        {
+            let less = |mem: u32| match mem {
+                MEM_UNMANAGED => mem,
+                m => m.saturating_sub(p.mem),
+            };
+            group.cpus = group.cpus.saturating_sub(p.cpus);
+            group.cpus_then = group.cpus_then.saturating_sub(p.cpus);
+            group.mem = less(group.mem);
+            group.mem_then = less(group.mem_then);
+            group.phi = scratch.mix.phi(group.cpus, group.mem);
+        }
+        self.weigh(ctx, job, &group, 1, Some(node), scratch);
+    }
+
+    /// Keeps a group (or node) where the job fits, for every need that
+    /// partitions of its nodes have.
+    #[inline]
+    fn weigh<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        group: &Group,
+        count: u32,
+        single: Option<u32>,
+        scratch: &mut Scratch,
+    ) {
+        let mut bits = scratch.pset_needs.get(usize::from(group.pset)).copied().unwrap_or(0);
+        while bits != 0 {
+            let class = bits.trailing_zeros();
+            bits &= bits - 1;
+            let Some(need) = scratch.needs.get(class as usize) else { continue };
+            let (mut cpus, mut mem, mut phi) = (group.cpus, group.mem, group.phi);
+            if group.taken_at != NEVER && ends_after(ctx.now, need.minutes, group.taken_at) {
+                cpus = cpus.min(group.cpus_then);
+                mem = mem.min(group.mem_then);
+                phi = scratch.mix.phi(cpus, mem);
+            }
+            let (mut need_cpus, need_mem) = need.on(u32::from(group.step));
+            if cpus < need_cpus || mem < need_mem {
+                continue;
+            }
+            if job.exclusive {
+                if !is_empty_node(ctx, group, single) || cpus < group.cpus {
+                    continue;
+                }
+                need_cpus = cpus;
+            }
+            let left = if mem == MEM_UNMANAGED { mem } else { mem - need_mem };
+            let loss = phi - scratch.mix.phi(cpus - need_cpus, left);
+            scratch.fits.push(Fit {
+                loss,
+                cpus,
+                mem,
+                need_cpus,
+                need_mem,
+                pset: group.pset,
+                class: u16::try_from(class).unwrap_or(0),
+                weight: group.weight,
+                first: group.first,
+                members: group.count,
+                count,
+                single,
+            });
+        }
+    }
+
+    /// The least loss of each partition.
+    fn cost_partitions<V: RoomView>(&self, ctx: &Context<'_, V>, scratch: &mut Scratch) {
+        let roster = ctx.roster;
+        scratch.pset_costs.clear();
+        scratch.pset_costs.resize(roster.psets.len() * self.stride, f64::INFINITY);
+        for fit in &scratch.fits {
+            let at = self.slot(fit.pset, fit.class);
+            if let Some(cost) = scratch.pset_costs.get_mut(at) {
+                *cost = cost.min(fit.loss);
+            }
+        }
+        scratch.costs.clear();
+        scratch.costs.resize(roster.partitions.len(), f64::INFINITY);
+        for (s, set) in roster.psets.iter().enumerate() {
+            for &p in set {
+                let Some(class) = scratch.class_of.get(usize::from(p)).copied().flatten() else {
+                    continue;
+                };
+                let at = s * self.stride + usize::from(class);
+                let least = scratch.pset_costs.get(at).copied().unwrap_or(f64::INFINITY);
+                if let Some(cost) = scratch.costs.get_mut(usize::from(p)) {
+                    *cost = cost.min(least);
+                }
+            }
+        }
+    }
+
+    /// Where a partition set's need stands.
+    pub(crate) fn slot(&self, pset: u16, class: u16) -> usize {
+        usize::from(pset) * self.stride + usize::from(class)
+    }
+}
+
+/// The one node of the user's nodelist.
+fn own_node<V: RoomView>(ctx: &Context<'_, V>, list: &str) -> Result<u32, Reason> {
+    let (mut names, mut usable, mut first) = (0u32, 0u32, None);
+    let read = each_name(list, |name| {
+        let node = ctx.roster.nodes.find(name).and_then(|n| u32::try_from(n).ok());
+        names += u32::from(node.is_none() || node != first);
+        if let Some(node) = node {
+            first = first.or(Some(node));
+            usable += u32::from(ctx.rooms.group_of(node).is_some());
+        }
+    });
+    match (read, first) {
+        // Slurm gives a job every node it names.
+        (Some(()), Some(_)) if names > 1 && usable > 0 => Err(Reason::MultiNode),
+        (Some(()), Some(node)) if usable > 0 => Ok(node),
+        _ => Err(Reason::NoNodeInList),
+    }
+}
+
+/// Names that a list may hold; a longer one is not gone through while a
+/// submission waits.
+const MAX_LIST: u32 = 100_000;
+
+/// Calls `visit` for every name of a hostlist; `None` where it cannot be read
+/// or is too long.
+fn each_name(list: &str, mut visit: impl FnMut(&str)) -> Option<()> {
+    let mut left = MAX_LIST;
+    let ended = hostlist::for_each(list, |name| {
+        visit(name);
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    matches!(ended, Ok(None)).then_some(())
+}
+
+/// Whether a job that starts now would still run at `at` (Unix seconds).
+#[inline]
+fn ends_after(now: u64, minutes: Option<u32>, at: u32) -> bool {
+    minutes.is_none_or(|m| now + u64::from(m) * 60 > u64::from(at))
+}
+
+/// Whether nothing at all runs on the group's nodes.
+fn is_empty_node<V: RoomView>(ctx: &Context<'_, V>, group: &Group, single: Option<u32>) -> bool {
+    let node = single.or_else(|| ctx.rooms.member(group.first as usize));
+    node.and_then(|n| eligible::kind_of(ctx.roster, n)).is_some_and(|kind| {
+        kind.cpus.0 == group.cpus && kind.mem.is_none_or(|m| m.0 <= u64::from(group.mem))
+    })
+}
+
+/// The number of `need` among `needs`, added where it is new.
+fn class_for(needs: &mut Vec<Need>, need: Need) -> Option<u16> {
+    let at = needs.iter().position(|n| *n == need).or_else(|| {
+        (needs.len() < MAX_NEEDS).then(|| {
+            needs.push(need);
+            needs.len() - 1
+        })
+    });
+    at.and_then(|i| u16::try_from(i).ok())
+}
+
+/// Whether a job of several tasks that no node holds whole could run spread
+/// over nodes: one task of it fits a partition that accepts it.
+fn fits_spread<V: RoomView>(ctx: &Context<'_, V>, job: &JobRequest<'_>) -> bool {
+    let one = JobRequest {
+        cpus: crate::units::Cpus(job.cpus.0.div_ceil(job.tasks.max(1))),
+        tasks: 1,
+        ..job.clone()
+    };
+    let named = eligible::named_partitions(ctx.roster, job);
+    ctx.roster.partitions.iter().enumerate().any(|(i, rule)| {
+        u16::try_from(i).is_ok_and(|i| {
+            eligible::accepts(ctx.roster, i, rule, &one, ctx.permitted, named.as_deref(), None)
+                .is_ok()
+        })
+    })
+}

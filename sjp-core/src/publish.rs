@@ -1,0 +1,8 @@
+//! From the cluster as Slurm describes it to what is published: the roster
+//! (rarely) and the rooms (every second).
+
+mod rooms;
+mod roster;
+
+pub use rooms::{RoomsInput, build_rooms};
+pub use roster::{RosterInput, build_roster};
