@@ -7,6 +7,7 @@
 //! where they stand.
 
 use crate::config::Policy;
+use crate::decision::{Basis, NotPinned, Placement};
 use crate::units::{Cpus, Limit, MemMb, MemPer};
 use serde::{Deserialize, Serialize};
 
@@ -305,8 +306,54 @@ pub struct Claim {
     pub mem: u32,
     /// Time limit in minutes; `u32::MAX`: none known.
     pub limit: u32,
-    /// Bit 0: pinned. Bit 1: array. Bits 8..: `Basis` and `NotPinned` for the log.
+    /// Bit 0: pinned. Bit 1: array. From bit 8: `basis()` and `not_pinned()`,
+    /// for the log.
     pub flags: u32,
+}
+
+/// What `Claim::flags` may say in bits 8 to 11, from 0.
+const BASES: [Basis; 3] = [Basis::Room, Basis::Shape, Basis::Open];
+/// What `Claim::flags` may say in bits 16 to 23, from 1; 0 is none.
+const WHY_NOT: [NotPinned; 13] = [
+    NotPinned::Off,
+    NotPinned::Array,
+    NotPinned::Tasks,
+    NotPinned::Begin,
+    NotPinned::Dependency,
+    NotPinned::Held,
+    NotPinned::Exclusive,
+    NotPinned::QosCap,
+    NotPinned::MemoryUnknown,
+    NotPinned::OwnNodes,
+    NotPinned::OneNode,
+    NotPinned::NoGain,
+    NotPinned::NoRoom,
+];
+
+impl Claim {
+    /// `flags` of the claims of a placement.
+    #[must_use]
+    pub fn flags_of(placement: &Placement, array: bool) -> u32 {
+        let place = |found: Option<usize>| found.and_then(|i| u32::try_from(i).ok());
+        let basis = place(BASES.iter().position(|&b| b == placement.basis)).unwrap_or(0);
+        let why = placement.not_pinned.and_then(|w| place(WHY_NOT.iter().position(|&n| n == w)));
+        u32::from(placement.pin.is_some())
+            | u32::from(array) << 1
+            | basis << 8
+            | why.map_or(0, |i| i + 1) << 16
+    }
+
+    /// What decided; `None` where the flags say nothing known.
+    #[must_use]
+    pub fn basis(&self) -> Option<Basis> {
+        BASES.get((self.flags >> 8 & 0xf) as usize).copied()
+    }
+
+    /// Why the job was not pinned, where it was not.
+    #[must_use]
+    pub fn not_pinned(&self) -> Option<NotPinned> {
+        (self.flags >> 16 & 0xff).checked_sub(1).and_then(|i| WHY_NOT.get(i as usize).copied())
+    }
 }
 
 /// What a node has already been promised and the published rooms do not yet
@@ -319,4 +366,41 @@ pub struct Promised {
     pub cpus: u32,
     /// MB.
     pub mem: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_read_back() {
+        let mut placement = Placement {
+            partitions: Vec::new(),
+            admitted: Vec::new(),
+            pin: None,
+            not_pinned: None,
+            claims: Vec::new(),
+            room: crate::decision::Room::default(),
+            cpus: Cpus(1),
+            mem: None,
+            loss: 0.0,
+            basis: Basis::Room,
+            minutes: None,
+        };
+        for basis in BASES {
+            for why in WHY_NOT.into_iter().map(Some).chain([None]) {
+                (placement.basis, placement.not_pinned) = (basis, why);
+                placement.pin = why.is_none().then_some(3);
+                for array in [false, true] {
+                    let flags = Claim::flags_of(&placement, array);
+                    let claim = Claim { flags, ..Claim::default() };
+                    assert_eq!((claim.basis(), claim.not_pinned()), (Some(basis), why));
+                    assert_eq!(flags & crate::ledger::PINNED != 0, why.is_none());
+                    assert_eq!(flags & crate::ledger::ARRAY != 0, array);
+                }
+            }
+        }
+        let nonsense = Claim { flags: u32::MAX, ..Claim::default() };
+        assert_eq!((nonsense.basis(), nonsense.not_pinned()), (None, None));
+    }
 }
