@@ -3,10 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod actuator;
+pub mod cli;
+pub mod config;
 pub mod journal;
 pub mod lock;
 pub mod notify;
 pub mod slurm;
+pub mod status;
 
 /// The daemon itself.
 pub mod daemon {

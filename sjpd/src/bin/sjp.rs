@@ -1,1 +1,2 @@
+//! The admin command.
 fn main() {}
