@@ -226,6 +226,9 @@ pub struct Job {
     pub reservation: Option<String>,
     /// Whether a dependency is still unmet.
     pub dependent: bool,
+    /// `AdminComment`; `None` where it was not read. Only from output framed so
+    /// that no user's text can imitate it.
+    pub admin_comment: Option<String>,
 }
 
 /// What only JSON tells safely of a job: its marks.

@@ -1,1 +1,127 @@
+//! The life of claims, poll by poll.
 
+use super::*;
+use crate::publication::NameTable;
+use crate::units::Cpus;
+
+fn roster() -> Roster {
+    Roster { nodes: NameTable::new(["n1", "n2"]), ..Roster::default() }
+}
+
+fn claim(seq: u64, time: u64, flags: u32) -> Claim {
+    Claim { seq, id: seq, time, uid: 5, node: 0, cpus: 4, mem: 100, flags, ..Claim::default() }
+}
+
+fn pending(id: u32, submit: i64, req: &[&str]) -> Job {
+    Job {
+        id,
+        uid: 5,
+        submit,
+        cpus: Cpus(4),
+        req_nodes: req.iter().map(|s| (*s).to_owned()).collect(),
+        ..Job::default()
+    }
+}
+
+fn running(id: u32, submit: i64, start: i64, node: &str) -> Job {
+    Job {
+        state: JobState::Active,
+        start: Some(start),
+        nodes: vec![node.to_owned()],
+        ..pending(id, submit, &[])
+    }
+}
+
+fn room(ledger: &Ledger, nodes_asked_at: f64) -> u32 {
+    ledger.open_rooms(nodes_asked_at).map(|r| r.1).sum()
+}
+
+fn taken(claims: &[Claim]) -> Ledger {
+    let roster = roster();
+    let mut ledger = Ledger::new();
+    ledger.take(claims, |_| Some(&roster));
+    ledger
+}
+
+#[test]
+fn a_pinned_job_that_waits_is_left_to_the_queue() {
+    let mut ledger = taken(&[claim(1, 100, PINNED)]);
+    assert_eq!(room(&ledger, 101.0), 4);
+    let matches = ledger.see_queue(&[pending(9, 100, &["n1"])], 101);
+    assert_eq!((matches[0].job, matches[0].id), (9, 1));
+    assert_eq!(room(&ledger, 101.0), 0);
+}
+
+#[test]
+fn a_started_job_counts_until_the_node_data_is_newer() {
+    let mut ledger = taken(&[claim(1, 100, PINNED)]);
+    ledger.see_queue(&[running(9, 100, 102, "n1")], 102);
+    assert_eq!(room(&ledger, 101.9), 4, "asked before the start");
+    assert_eq!(room(&ledger, 103.0), 0, "asked after");
+    ledger.see_queue(&[running(9, 100, 102, "n1")], 104);
+    assert_eq!(room(&ledger, 101.9), 0, "and no longer than one more poll");
+}
+
+#[test]
+fn a_job_without_a_pin_counts_while_it_is_about_to_start() {
+    let mut ledger = taken(&[claim(1, 100, 0)]);
+    let job = pending(9, 100, &[]);
+    ledger.see_queue(std::slice::from_ref(&job), 101);
+    assert_eq!(room(&ledger, 101.0), 4);
+    ledger.see_queue(std::slice::from_ref(&job), 116);
+    assert_eq!(room(&ledger, 116.0), 0);
+}
+
+#[test]
+fn a_submission_that_was_refused_expires() {
+    let mut ledger = taken(&[claim(1, 100, PINNED)]);
+    ledger.see_queue(&[], 101);
+    ledger.see_queue(&[], 103);
+    assert_eq!(room(&ledger, 103.0), 4);
+    ledger.see_queue(&[], 104);
+    assert_eq!((room(&ledger, 104.0), ledger.counts().expired), (0, 1));
+}
+
+#[test]
+fn equal_jobs_of_one_user_take_one_claim_each() {
+    let claims: Vec<Claim> = (1..=3).map(|i| claim(i, 100, PINNED)).collect();
+    let mut ledger = taken(&claims);
+    let jobs: Vec<Job> = (0..2).map(|i| pending(10 + i, 100, &["n1"])).collect();
+    let matches = ledger.see_queue(&jobs, 101);
+    assert_eq!(matches.iter().map(|m| m.job).collect::<Vec<_>>(), [10, 11]);
+    assert_eq!(room(&ledger, 101.0), 4, "the third still stands");
+    assert!(ledger.see_queue(&jobs, 102).is_empty());
+}
+
+#[test]
+fn somebody_else_s_job_answers_nothing() {
+    let mut ledger = taken(&[claim(1, 100, PINNED)]);
+    let others = [
+        Job { uid: 6, ..pending(9, 100, &["n1"]) },
+        pending(10, 90, &["n1"]),
+        pending(11, 100, &["n2"]),
+        pending(12, 100, &[]),
+        Job { cpus: Cpus(5), ..pending(13, 100, &["n1"]) },
+        Job { array_id: Some(14), ..pending(14, 100, &["n1"]) },
+    ];
+    assert!(ledger.see_queue(&others, 101).is_empty());
+}
+
+#[test]
+fn an_array_s_claims_go_together() {
+    let mut a = claim(1, 100, ARRAY);
+    let mut b = claim(2, 100, ARRAY);
+    (a.id, b.id) = (77, 77);
+    let mut ledger = taken(&[a, b]);
+    let array = Job { array_id: Some(20), array_tasks: 2, ..pending(20, 100, &[]) };
+    let matches = ledger.see_queue(&[array], 101);
+    assert_eq!((matches.len(), matches[0].claims.len()), (1, 2));
+    assert_eq!(ledger.open(), 0);
+}
+
+#[test]
+fn a_claim_from_an_unknown_roster_is_counted_and_dropped() {
+    let mut ledger = Ledger::new();
+    ledger.take(&[claim(1, 100, PINNED)], |_| None);
+    assert_eq!((room(&ledger, 0.0), ledger.counts().unknown), (0, 1));
+}
