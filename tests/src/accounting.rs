@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::cluster::{DAEMON_DEADLINE, Daemons, TestCluster};
+use crate::cluster::{DAEMON_DEADLINE, Daemons, TestCluster, check_alive};
 use crate::process::CommandLine;
 use crate::root::{RunAs, TEST_USERS, bare_env, lock_file};
 use crate::spec::CLUSTER_NAME;
@@ -28,7 +28,6 @@ pub(crate) fn start(
     let data = data.display();
     let args = [
         "--no-defaults".to_string(),
-        "--user=mysql".to_string(),
         format!("--datadir={data}"),
         format!("--socket={data}/db.sock"),
         format!("--port={database_port}"),
@@ -40,7 +39,8 @@ pub(crate) fn start(
         "--innodb-lock-wait-timeout=900".to_string(),
     ];
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    daemons.mariadb = Some(cluster.spawn(RunAs::Root, "mariadb", "mariadbd", &args)?);
+    let user = cluster.slurm().uid_of("mysql")?.context("there is no user mysql")?;
+    daemons.mariadb = Some(cluster.spawn(RunAs::Uid(user), "mariadb", "mariadbd", &args)?);
 
     let dir = cluster.dir().display();
     let text = format!(
@@ -56,14 +56,11 @@ pub(crate) fn start(
     wait_for(DAEMON_DEADLINE, "MariaDB listens", || {
         Ok(std::net::TcpStream::connect(("127.0.0.1", database_port)).map(drop))
     })?;
-    let mut line = cluster.command_line(RunAs::Root, "slurmdbd", &["-D"]);
-    line.env.push(("SLURM_CONF".into(), cluster.conf_path().into()));
-    daemons.slurmdbd = Some(crate::process::Background::start(
-        "slurmdbd",
-        line,
-        &cluster.log_file("slurmdbd-out.log"),
-    )?);
+    daemons.slurmdbd = Some(cluster.spawn(RunAs::Root, "slurmdbd-out", "slurmdbd", &["-D"])?);
     wait_for(DAEMON_DEADLINE, "slurmdbd takes the cluster", || {
+        if let Some(slurmdbd) = &mut daemons.slurmdbd {
+            check_alive(slurmdbd)?;
+        }
         let out = cluster.run(RunAs::Root, "sacctmgr", &["-i", "add", "cluster", CLUSTER_NAME])?;
         Ok(if out.success() || out.stdout.contains("already exists") {
             Ok(())
@@ -96,6 +93,8 @@ fn copy_template(cluster: &TestCluster, base: &Path, data: &Path) -> Result<()> 
                 .run(&[
                     "mariadb-install-db",
                     "--no-defaults",
+                    // Also where the host's own name cannot be looked up.
+                    "--force",
                     "--user=mysql",
                     &datadir,
                     "--auth-root-authentication-method=normal",

@@ -553,7 +553,7 @@ impl Drop for TestCluster {
 }
 
 /// Fails when a process has ended.
-fn check_alive(process: &mut Background) -> Result<()> {
+pub(crate) fn check_alive(process: &mut Background) -> Result<()> {
     match process.ended()? {
         None => Ok(()),
         Some(code) => {

@@ -24,7 +24,8 @@ pub const JOB_DEADLINE: Duration = Duration::from_secs(60);
 pub struct Job {
     /// The raw job id.
     pub id: u32,
-    /// The base state, such as `PENDING`, `RUNNING`, `CONFIGURING`.
+    /// The first (22.05: only) state, such as `PENDING`, `RUNNING`, `CONFIGURING`; a
+    /// configuring job is `RUNNING` with the flag `CONFIGURING` in newer versions.
     pub state: String,
     /// The partition, or the list of them while pending.
     pub partition: String,

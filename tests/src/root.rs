@@ -87,25 +87,33 @@ impl Slurm {
         user: RunAs,
         argv: impl IntoIterator<Item = S>,
     ) -> CommandLine {
-        let line = CommandLine::new(argv);
-        match (self, user) {
-            (Slurm::Native, RunAs::Root) => line,
-            (Slurm::Native, RunAs::Uid(uid)) => line.prefixed([
+        let mut line = CommandLine::new(argv);
+        if let RunAs::Uid(uid) = user {
+            // A change of user clears the parent-death signal: it is set again.
+            line = line.prefixed([
                 "setpriv".to_string(),
                 format!("--reuid={uid}"),
                 format!("--regid={uid}"),
                 "--clear-groups".to_string(),
-            ]),
-            (Slurm::Chroot(dir), RunAs::Root) => {
-                line.prefixed([OsString::from("chroot"), dir.into()])
-            }
-            (Slurm::Chroot(dir), RunAs::Uid(uid)) => line.prefixed([
-                OsString::from("chroot"),
-                format!("--userspec={uid}:{uid}").into(),
-                "--groups=".into(),
-                dir.into(),
-            ]),
+                "--pdeathsig=KILL".to_string(),
+            ]);
         }
+        match self {
+            Slurm::Native => line,
+            Slurm::Chroot(dir) => line.prefixed([OsString::from("chroot"), dir.into()]),
+        }
+    }
+
+    /// The uid of a user there.
+    pub(crate) fn uid_of(&self, name: &str) -> Result<Option<u32>> {
+        let passwd = self.root().join("etc/passwd");
+        let text = std::fs::read_to_string(&passwd)
+            .with_context(|| format!("cannot read {}", passwd.display()))?;
+        let line = text.lines().find(|l| l.split(':').next() == Some(name));
+        let Some(line) = line else { return Ok(None) };
+        let uid = line.split(':').nth(2).and_then(|word| word.parse().ok());
+        let uid = uid.with_context(|| format!("no uid in {line:?} of {}", passwd.display()))?;
+        Ok(Some(uid))
     }
 
     /// Runs a short command as root with a bare environment.
@@ -151,17 +159,12 @@ impl Slurm {
     }
 
     fn make_users(&self) -> Result<()> {
-        let passwd = self.root().join("etc/passwd");
-        let text = std::fs::read_to_string(&passwd)
-            .with_context(|| format!("cannot read {}", passwd.display()))?;
         for (name, uid) in TEST_USERS {
-            let line = text.lines().find(|l| l.split(':').next() == Some(name));
-            match line.map(|l| l.split(':').nth(2) == Some(uid.to_string().as_str())) {
-                Some(true) => {}
-                Some(false) => bail!(
-                    "user {name} of {} has another uid than {uid}: remove it (userdel {name})",
-                    passwd.display()
-                ),
+            match self.uid_of(name)? {
+                Some(there) if there == uid => {}
+                Some(there) => {
+                    bail!("user {name} has uid {there} instead of {uid}: userdel {name}")
+                }
                 None => {
                     let uid = uid.to_string();
                     self.run(&["groupadd", "--force", "--gid", &uid, name])?;
