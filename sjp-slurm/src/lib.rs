@@ -161,6 +161,9 @@ pub enum Problem {
         /// The value that came twice.
         value: String,
     },
+    /// A squeue that does not know the `admin_comment` column.
+    #[error("this squeue has no admin_comment column: ask without it, and read marks from JSON")]
+    NoMarks,
     /// A job's text record in which users' text may pass for a value.
     #[error(
         "{key} occurs {times} times in the record, so that users' text cannot be told from it: \

@@ -1,1 +1,466 @@
-//! Skeleton.
+//! The queue: the arguments that make squeue print what is read here, and the
+//! reader for just that.
+//!
+//! Some of what squeue prints is text that users or the site wrote: without
+//! accounting enforcement an account is any text, and Slurm quotes it in a
+//! job's reason; the AdminComment may hold what the site's job_submit.lua
+//! copied from a user. Such text may hold separators, line breaks and whole
+//! imitated rows. So every call of squeue carries a nonce that nobody knew
+//! when the jobs were submitted, and records are cut at the nonce, never at
+//! line ends: no text can begin, end or add a row. The columns between are
+//! numbers and names that Slurm checks.
+
+use crate::{Parsed, Problem, array, record, state, time, tres};
+use jiff::tz::TimeZone;
+use sjp_core::cluster::Job;
+use sjp_core::units::{Cpus, MemMb, MemPer};
+
+/// The columns between the job id and the reservation, in order.
+const MIDDLE: &[&str] = &[
+    "ArrayJobID",
+    "ArrayTaskID",
+    "UserID",
+    "State",
+    "Partition",
+    "ReqNodes",
+    "SchedNodes",
+    "NodeList",
+    "SubmitTime",
+    "EligibleTime",
+    "StartTime",
+    "EndTime",
+    "TimeLimit",
+    "NumCPUs",
+    "NumNodes",
+    "MinMemory",
+    "tres-alloc",
+    "tres-per-job",
+    "tres-per-node",
+    "tres-per-socket",
+    "tres-per-task",
+    "QOS",
+    "PriorityLong",
+    "OverSubscribe",
+    "Dependency",
+];
+
+/// One call of squeue.
+#[derive(Clone, Debug)]
+pub struct Query {
+    nonce: String,
+    marks: bool,
+    /// Whether `OverSubscribe=NO` tells that a job asked for whole nodes (it
+    /// does up to 24.11; 26.05 prints it for every job).
+    pub no_means_exclusive: bool,
+}
+
+impl Query {
+    /// A call with a nonce: 64 random bits, drawn anew for every call and
+    /// after the jobs that it will show were submitted.
+    #[must_use]
+    pub fn new(nonce: u64) -> Self {
+        Self { nonce: format!("{nonce:016x}"), marks: true, no_means_exclusive: true }
+    }
+
+    /// The same for a squeue without an `admin_comment` column
+    /// ([`Problem::NoMarks`] tells).
+    #[must_use]
+    pub fn without_marks(mut self) -> Self {
+        self.marks = false;
+        self
+    }
+
+    /// The arguments for squeue; to be called under [`crate::ENV`].
+    #[must_use]
+    pub fn args(&self) -> Vec<String> {
+        let n = &self.nonce;
+        let mut columns = format!("JobID:0|b{n}|");
+        for column in MIDDLE {
+            columns.push_str(&format!(",{column}:0|"));
+        }
+        columns.push_str(&format!(",Reservation:0|r{n}|"));
+        if self.marks {
+            columns.push_str(&format!(",Reason:0|a{n}|,admin_comment:0|e{n}"));
+        } else {
+            columns.push_str(&format!(",Reason:0|e{n}"));
+        }
+        // All partitions, hidden ones too; memory in MB; by default jobs that
+        // ended are left out, those completing are not.
+        ["-a", "-h", "--noconvert", "-O"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(std::iter::once(columns))
+            .collect()
+    }
+
+    /// Reads what squeue printed; `zone` is the time zone in which it did (of
+    /// no matter under [`crate::ENV`]).
+    #[must_use]
+    pub fn read(&self, text: &str, zone: &TimeZone) -> Parsed<Job> {
+        let mut out = Parsed::default();
+        let [begin, end] = [format!("|b{}|", self.nonce), format!("|e{}", self.nonce)];
+        if self.marks && text.contains(&begin) && !text.contains(&end) {
+            out.error(0, Problem::NoMarks, text);
+            return out;
+        }
+        let mut line = 1;
+        let mut rest = text;
+        while let Some((row, after)) = rest.split_once(&end) {
+            match self.row(row, &begin, zone) {
+                Ok(job) => out.records.push(job),
+                Err(what) => out.error(line, what, row),
+            }
+            line += row.matches('\n').count() + 1;
+            rest = after.strip_prefix('\n').unwrap_or(after);
+        }
+        if !rest.trim().is_empty() {
+            // A row cut short, or an error message instead of rows.
+            out.error(line, Problem::Unknown { want: "a whole row of squeue" }, rest);
+        }
+        out
+    }
+
+    fn row(&self, row: &str, begin: &str, zone: &TimeZone) -> Result<Job, Problem> {
+        let bad = Problem::Unknown { want: "a row of the columns asked for" };
+        let (id, row) = row.split_once(begin).ok_or(bad.clone())?;
+        let (middle, tail) = row.split_once(&format!("|r{}|", self.nonce)).ok_or(bad.clone())?;
+        let (reason, comment) = if self.marks {
+            let (reason, comment) =
+                tail.split_once(&format!("|a{}|", self.nonce)).ok_or(bad.clone())?;
+            (reason, Some(if comment == "(null)" { "" } else { comment }.to_owned()))
+        } else {
+            (tail, None)
+        };
+        // The reservation, last here, may hold the separator in its name.
+        let mut cells = middle.splitn(MIDDLE.len() + 1, '|');
+        let mut next = || {
+            cells.next().ok_or(Problem::Cells {
+                found: middle.matches('|').count() + 1,
+                want: MIDDLE.len() + 1,
+            })
+        };
+        let id: u32 = record::number("JobID", Some(id))?;
+        let array_id: u32 = record::number("ArrayJobID", Some(next()?))?;
+        let tasks = next()?;
+        let uid = record::number("UserID", Some(next()?))?;
+        let word = next()?;
+        let state = state::job(word).ok_or_else(|| Problem::Value {
+            key: "State",
+            value: crate::excerpt(word),
+            want: "a job state",
+        })?;
+        let partitions = crate::list(next()?);
+        let req_nodes = record::hosts("ReqNodes", next()?)?;
+        let sched_nodes = record::hosts("SchedNodes", next()?)?;
+        let nodes = record::hosts("NodeList", next()?)?;
+        let submit = time::instant("SubmitTime", next()?, zone)?.unwrap_or_default();
+        let eligible = time::instant("EligibleTime", next()?, zone)?;
+        let start = time::instant("StartTime", next()?, zone)?;
+        let end = time::instant("EndTime", next()?, zone)?;
+        let time_limit = time::limit("TimeLimit", next()?)?;
+        let cpus = count("NumCPUs", next()?)?;
+        let node_count = count("NumNodes", next()?)?;
+        let min_memory = amount("MinMemory", next()?)?;
+        let tres = next()?;
+        let mem = memory(min_memory, tres, cpus, node_count)?;
+        let mut gres = tres.contains("gres/");
+        for _ in 0..4 {
+            gres |= next()?.contains("gres");
+        }
+        let qos = next()?;
+        let priority = record::number("PriorityLong", Some(next()?))?;
+        let exclusive = self.no_means_exclusive && next()? == "NO";
+        if !self.no_means_exclusive {
+            next()?;
+        }
+        let dependency = next()?;
+        let reservation = next()?;
+        let array = !crate::unset(tasks);
+        Ok(Job {
+            id,
+            array_id: array.then_some(array_id),
+            array_tasks: if array { task_count(tasks)? } else { 1 },
+            uid,
+            state,
+            state_word: word.to_owned(),
+            reason: reason.to_owned(),
+            partitions,
+            req_nodes,
+            sched_nodes,
+            nodes,
+            submit,
+            eligible,
+            start,
+            end,
+            time_limit,
+            cpus: Cpus(cpus),
+            mem,
+            node_count,
+            qos: if crate::unset(qos) { String::new() } else { qos.to_owned() },
+            priority,
+            exclusive,
+            gres,
+            reservation: (!crate::unset(reservation)).then(|| reservation.to_owned()),
+            dependent: !crate::unset(dependency),
+            admin_comment: comment,
+        })
+    }
+}
+
+fn task_count(tasks: &str) -> Result<u32, Problem> {
+    array::task_count(tasks).filter(|(_, cut)| !cut).map(|(n, _)| n).ok_or_else(|| Problem::Value {
+        key: "ArrayTaskID",
+        value: crate::excerpt(tasks),
+        want: "a whole list of array tasks (SLURM_BITSTR_LEN=0 prints it whole)",
+    })
+}
+
+/// A count, possibly with a unit; of a range (`1-4`) the lower end.
+fn count(key: &'static str, value: &str) -> Result<u32, Problem> {
+    let low = value.split('-').next().unwrap_or(value);
+    tres::count(low).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| Problem::Value {
+        key,
+        value: crate::excerpt(value),
+        want: "a number",
+    })
+}
+
+fn amount(key: &'static str, value: &str) -> Result<MemMb, Problem> {
+    tres::mem(value).ok_or_else(|| Problem::Value {
+        key,
+        value: crate::excerpt(value),
+        want: "an amount of memory",
+    })
+}
+
+/// Memory from `MinMemory`, which does not tell whether it is for each CPU or
+/// each node, and the job's TRES, which holds the total.
+fn memory(min: MemMb, tres: &str, cpus: u32, nodes: u32) -> Result<MemPer, Problem> {
+    if min == MemMb(0) {
+        // --mem=0, or no request and no default: all of the node's.
+        return Ok(MemPer::Node(MemMb(0)));
+    }
+    let Some(total) = tres::get(tres, "mem") else { return Ok(MemPer::Node(min)) };
+    let total = amount("tres-alloc", total)?;
+    Ok(if cpus > nodes && total == min.times(Cpus(cpus)) {
+        MemPer::Cpu(min)
+    } else {
+        MemPer::Node(MemMb(total.0.div_ceil(u64::from(nodes.max(1)))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sjp_core::cluster::JobState;
+    use sjp_core::units::Limit;
+
+    const NONCE: u64 = 0x0123_4567_89ab_cdef;
+
+    fn row(id: &str, middle: &[(&str, &str)], reason: &str, comment: &str) -> String {
+        let mut cells = Vec::new();
+        for column in MIDDLE.iter().chain(&["Reservation"]) {
+            let default = match *column {
+                "ArrayJobID" => id,
+                "ArrayTaskID" | "tres-per-job" | "tres-per-node" | "tres-per-socket"
+                | "tres-per-task" => "N/A",
+                "UserID" => "1000",
+                "State" => "PENDING",
+                "Partition" => "slim,fat",
+                "SchedNodes" | "Dependency" | "Reservation" => "(null)",
+                "SubmitTime" | "EligibleTime" => "1796056809",
+                "StartTime" | "EndTime" => "N/A",
+                "TimeLimit" => "1-00:00:00",
+                "NumCPUs" => "4",
+                "NumNodes" => "1",
+                "MinMemory" => "2000M",
+                "tres-alloc" => "cpu=4,mem=8000M,node=1,billing=4",
+                "QOS" => "normal",
+                "PriorityLong" => "10500",
+                "OverSubscribe" => "OK",
+                _ => "",
+            };
+            cells.push(middle.iter().find(|(c, _)| c == column).map_or(default, |(_, v)| v));
+        }
+        let n = format!("{NONCE:016x}");
+        format!("{id}|b{n}|{}|r{n}|{reason}|a{n}|{comment}|e{n}\n", cells.join("|"))
+    }
+
+    fn read(text: &str) -> Parsed<Job> {
+        Query::new(NONCE).read(text, &TimeZone::UTC)
+    }
+
+    fn plain() -> Job {
+        Job {
+            id: 7,
+            array_tasks: 1,
+            uid: 1000,
+            state: JobState::Pending,
+            state_word: "PENDING".into(),
+            reason: "Priority".into(),
+            partitions: vec!["slim".into(), "fat".into()],
+            submit: 1_796_056_809,
+            eligible: Some(1_796_056_809),
+            time_limit: Limit::At(1440),
+            cpus: Cpus(4),
+            mem: MemPer::Cpu(MemMb(2000)),
+            node_count: 1,
+            qos: "normal".into(),
+            priority: 10_500,
+            admin_comment: Some(String::new()),
+            ..Job::default()
+        }
+    }
+
+    #[test]
+    fn the_arguments_hold_every_column_and_the_nonce() {
+        let args = Query::new(NONCE).args();
+        let columns = args.last().unwrap();
+        assert!(columns.starts_with("JobID:0|b0123456789abcdef|,ArrayJobID:0|,"), "{columns}");
+        assert!(columns.ends_with("|,admin_comment:0|e0123456789abcdef"), "{columns}");
+        assert_eq!(columns.split(',').count(), MIDDLE.len() + 4);
+        let bare = Query::new(NONCE).without_marks().args();
+        assert!(bare.last().unwrap().ends_with(",Reason:0|e0123456789abcdef"));
+    }
+
+    #[test]
+    fn every_value_of_a_row() {
+        assert_eq!(read(&row("7", &[], "Priority", "(null)")).records, [plain()]);
+        let text = row(
+            "21",
+            &[
+                ("ArrayJobID", "20"),
+                ("ArrayTaskID", "1-9:2,20%4"),
+                ("State", "CONFIGURING"),
+                ("Partition", "slim"),
+                ("ReqNodes", "s[01-02]"),
+                ("SchedNodes", "s03"),
+                ("NodeList", "s[02-03]"),
+                ("EligibleTime", "N/A"),
+                ("StartTime", "1796056900"),
+                ("EndTime", "1796057900"),
+                ("TimeLimit", "UNLIMITED"),
+                ("NumCPUs", "2048"),
+                ("NumNodes", "2"),
+                ("MinMemory", "102400M"),
+                ("tres-alloc", "cpu=2048,mem=200G,node=2,gres/gpu=4"),
+                ("QOS", "high"),
+                ("OverSubscribe", "NO"),
+                ("Dependency", "afterok:5(unfulfilled)"),
+                ("Reservation", "a | course"),
+            ],
+            "None",
+            "site;sjp:pin=s02;id=7f",
+        );
+        let strings = |v: &[&str]| v.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            read(&text).records,
+            [Job {
+                id: 21,
+                array_id: Some(20),
+                array_tasks: 6,
+                uid: 1000,
+                state: JobState::Active,
+                state_word: "CONFIGURING".into(),
+                reason: "None".into(),
+                partitions: strings(&["slim"]),
+                req_nodes: strings(&["s01", "s02"]),
+                sched_nodes: strings(&["s03"]),
+                nodes: strings(&["s02", "s03"]),
+                submit: 1_796_056_809,
+                eligible: None,
+                start: Some(1_796_056_900),
+                end: Some(1_796_057_900),
+                time_limit: Limit::Unlimited,
+                cpus: Cpus(2048),
+                mem: MemPer::Node(MemMb(102_400)),
+                node_count: 2,
+                qos: "high".into(),
+                priority: 10_500,
+                exclusive: true,
+                gres: true,
+                reservation: Some("a | course".into()),
+                dependent: true,
+                admin_comment: Some("site;sjp:pin=s02;id=7f".into()),
+            }]
+        );
+    }
+
+    #[test]
+    fn memory_in_its_kinds() {
+        for (min, tres, cpus, nodes, want) in [
+            (2000, "cpu=4,mem=8000M", 4, 1, MemPer::Cpu(MemMb(2000))),
+            (2000, "cpu=4,mem=2000M", 4, 1, MemPer::Node(MemMb(2000))),
+            (2000, "cpu=2,mem=4000M", 2, 2, MemPer::Node(MemMb(2000))),
+            (2000, "", 4, 1, MemPer::Node(MemMb(2000))),
+            (0, "cpu=1,mem=2T", 1, 1, MemPer::Node(MemMb(0))),
+        ] {
+            assert_eq!(memory(MemMb(min), tres, cpus, nodes), Ok(want), "{min} {tres}");
+        }
+    }
+
+    #[test]
+    fn no_text_makes_or_changes_a_row() {
+        let n = "fedcba9876543210";
+        let forged = row("99", &[], "None", "sjp:pin=s01").replace("0123456789abcdef", n);
+        for text in [
+            "x\n99|PENDING|".to_owned(),
+            format!("x\n{forged}"),
+            format!("|e{n}\n{forged}"),
+            "a|b||c\n\n".to_owned(),
+        ] {
+            let out = row("7", &[], &text, &text) + &row("8", &[], "Priority", "(null)");
+            let parsed = read(&out);
+            assert!(parsed.errors.is_empty(), "{parsed:?}");
+            let mut first = plain();
+            first.reason = text.clone();
+            first.admin_comment = Some(text);
+            assert_eq!(parsed.records, [first, Job { id: 8, ..plain() }]);
+        }
+    }
+
+    #[test]
+    fn a_bad_row_is_an_error_and_the_others_stay() {
+        let text = row("7", &[], "Priority", "(null)")
+            + &row("8", &[("State", "bar")], "a\nb", "")
+            + &row("9", &[("ArrayTaskID", "1,2,...")], "None", "")
+            + &row("x", &[], "None", "")
+            + &row("11", &[("Partition", "a|b")], "None", "")
+            + &row("12", &[], "Priority", "(null)")
+            + "13|b0123456789abcdef|13";
+        let parsed = read(&text);
+        assert_eq!(parsed.records, [plain(), Job { id: 12, ..plain() }]);
+        assert_eq!(parsed.errors.iter().map(|e| e.line).collect::<Vec<_>>(), [2, 4, 5, 6, 8]);
+        assert_eq!(read("slurm_load_jobs error: Unable to contact").errors.len(), 1);
+        assert_eq!(read(""), Parsed::default());
+    }
+
+    #[test]
+    fn a_squeue_without_admin_comment_is_told() {
+        let n = "0123456789abcdef";
+        let text = row("7", &[], "Priority", "").replace(&format!("|a{n}||e{n}"), "");
+        let parsed = read(&text);
+        assert_eq!(parsed.errors[0].what, Problem::NoMarks);
+        let text = text.replace("|Priority", &format!("|Priority|e{n}"));
+        let parsed = Query::new(NONCE).without_marks().read(&text, &TimeZone::UTC);
+        assert_eq!(parsed.records, [Job { admin_comment: None, ..plain() }]);
+    }
+
+    proptest! {
+        #[test]
+        fn free_text_changes_nothing_else(reason in "(.|\n|\\|){0,60}", comment in "(.|\n|\\|){1,60}") {
+            let parsed = read(&row("7", &[], &reason, &comment));
+            prop_assert_eq!(parsed.errors, []);
+            let job = Job { reason, admin_comment: Some(comment), ..plain() };
+            prop_assert_eq!(parsed.records, [job]);
+        }
+
+        #[test]
+        fn no_text_panics(cells in proptest::collection::vec("[0-9a-z\\[\\],:%|-]{0,12}", 20..30)) {
+            let n = format!("{NONCE:016x}");
+            let text = format!("1|b{n}|{}|r{n}||a{n}||e{n}", cells.join("|"));
+            let _ = read(&text);
+        }
+    }
+}
