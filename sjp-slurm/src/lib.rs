@@ -175,6 +175,9 @@ pub enum Problem {
         /// How often it occurs.
         times: usize,
     },
+    /// The error that Slurm itself put into its JSON.
+    #[error("Slurm reports an error")]
+    Slurm,
     /// Text that is no JSON, or ends early.
     #[error("broken JSON at column {column}: {message}")]
     Json {
