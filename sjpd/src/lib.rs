@@ -5,13 +5,12 @@
 pub mod actuator;
 pub mod cli;
 pub mod config;
+pub mod daemon;
 pub mod journal;
 pub mod lock;
+pub mod logging;
 pub mod notify;
+pub mod ports;
 pub mod slurm;
+pub mod start;
 pub mod status;
-
-/// The daemon itself.
-pub mod daemon {
-    pub mod pacing;
-}

@@ -19,6 +19,8 @@ pub enum Exit {
     Usage = 64,
     /// The input cannot be read.
     Input = 65,
+    /// Another sjpd holds the state folder.
+    Held = 75,
     /// No rights.
     NoRights = 77,
     /// The settings are wrong.
@@ -52,8 +54,9 @@ pub const SJP_CODES: &[(Exit, &str)] = &[
 /// What the codes of `sjpd` mean, for help and manual.
 pub const SJPD_CODES: &[(Exit, &str)] = &[
     (Exit::Ok, "Stopped as asked; with --check-config: the settings are right."),
-    (Exit::Warning, "Stopped by an error, which is logged."),
+    (Exit::Warning, "Stopped by an error, which is logged; with --once: not all could be read."),
     (Exit::Usage, "The command line is wrong."),
+    (Exit::Held, "Another sjpd holds the state folder."),
     (Exit::Config, "The settings are wrong."),
 ];
 

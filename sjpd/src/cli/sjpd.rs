@@ -30,7 +30,7 @@ pub struct SjpdArgs {
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     pub state_dir: Option<PathBuf>,
 
-    /// Read everything once, publish, act once, and stop
+    /// Read everything once, say what was seen and what would be done, and stop; changes nothing
     #[arg(long, conflicts_with_all = ["check_config", "print_config"])]
     pub once: bool,
 

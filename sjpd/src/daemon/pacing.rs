@@ -31,7 +31,6 @@ pub struct Pacer {
     /// Before this it is not asked for, whoever wants it.
     not_before: Option<Instant>,
     last_start: Option<Instant>,
-    last_took: Duration,
     failures: u32,
 }
 
@@ -39,15 +38,7 @@ impl Pacer {
     /// A pacer whose first reading is due at once.
     #[must_use]
     pub fn new(pace: Pace) -> Self {
-        Self {
-            pace,
-            in_flight: None,
-            due: None,
-            not_before: None,
-            last_start: None,
-            last_took: Duration::ZERO,
-            failures: 0,
-        }
+        Self { pace, in_flight: None, due: None, not_before: None, last_start: None, failures: 0 }
     }
 
     /// Takes over a changed pace: it counts from the next reading on.
@@ -85,8 +76,8 @@ impl Pacer {
     /// It came back.
     pub fn done(&mut self, now: Instant, ok: bool) {
         let start = self.in_flight.take().unwrap_or(now);
-        self.last_took = now.saturating_duration_since(start);
-        let rest = now + self.last_took.mul_f64(self.pace.factor.max(1.0));
+        let took = now.saturating_duration_since(start);
+        let rest = now + took.mul_f64(self.pace.factor.max(1.0));
         if ok {
             self.failures = 0;
             self.due = Some(start + self.pace.interval);
@@ -114,10 +105,18 @@ impl Pacer {
         self.due = Some(due.min(soonest));
     }
 
-    /// How long the last reading took.
+    /// The present gap from start to start: the interval, or what cost and
+    /// failures make of it.
     #[must_use]
-    pub fn last_took(&self) -> Duration {
-        self.last_took
+    pub fn gap(&self) -> Duration {
+        match (self.last_start, self.next_after_last()) {
+            (Some(start), Some(next)) => next.saturating_duration_since(start),
+            _ => self.pace.interval,
+        }
+    }
+
+    fn next_after_last(&self) -> Option<Instant> {
+        if self.in_flight.is_some() { None } else { self.due.max(self.not_before) }
     }
 
     /// Failures in a row.

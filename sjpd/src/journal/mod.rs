@@ -5,6 +5,7 @@ mod sink;
 
 pub use sink::Sink;
 
+use crate::status::LogState;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -161,11 +162,12 @@ impl Journal {
         }
     }
 
-    /// Entries that could not be written since the start, both logs together.
+    /// How the JSON log and the text log fare (without their paths).
     #[must_use]
-    pub fn dropped(&self) -> u64 {
+    pub fn states(&self) -> (LogState, LogState) {
         let sinks = self.sinks.lock();
-        [&sinks.json, &sinks.text].into_iter().flatten().map(Sink::dropped_in_all).sum()
+        let state = |sink: &Option<Sink>| sink.as_ref().map(Sink::state).unwrap_or_default();
+        (state(&sinks.json), state(&sinks.text))
     }
 }
 

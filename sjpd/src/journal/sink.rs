@@ -3,6 +3,7 @@
 //! the log says so once it works again.
 
 use super::Entry;
+use crate::status::LogState;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -23,6 +24,7 @@ pub struct Sink {
     torn: bool,
     dropped: u64,
     dropped_in_all: u64,
+    lines: u64,
     error: Option<io::Error>,
 }
 
@@ -38,6 +40,7 @@ impl Sink {
             torn: false,
             dropped: 0,
             dropped_in_all: 0,
+            lines: 0,
             error: None,
         };
         sink.reopen();
@@ -50,10 +53,15 @@ impl Sink {
         &self.path
     }
 
-    /// Lines lost since the start.
+    /// Lines written and lost since the start, and why the last one was.
     #[must_use]
-    pub fn dropped_in_all(&self) -> u64 {
-        self.dropped_in_all
+    pub fn state(&self) -> LogState {
+        LogState {
+            path: Some(self.path.clone()),
+            lines: self.lines,
+            dropped: self.dropped_in_all,
+            error: self.error.as_ref().map(ToString::to_string),
+        }
     }
 
     /// Opens the path again.
@@ -87,7 +95,9 @@ impl Sink {
                 return;
             }
         }
-        if !self.append(line) {
+        if self.append(line) {
+            self.lines += 1;
+        } else {
             self.lost();
         }
     }
@@ -190,7 +200,7 @@ mod tests {
         for _ in 0..3 {
             sink.write("lost\n", gap);
         }
-        assert_eq!(sink.dropped_in_all(), 3);
+        assert_eq!(sink.state().dropped, 3);
         fs::remove_file(&path).expect("removed");
         later(&mut sink);
         sink.write("kept\n", gap);

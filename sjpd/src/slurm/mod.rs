@@ -1,6 +1,8 @@
 //! The cluster behind Slurm's own commands: the runner that starts them, and
 //! the adapter that makes records of what they print.
 
+mod commands;
 pub mod runner;
 
+pub use commands::{SlurmCommands, runner as runner_for};
 pub use runner::{RunError, Runner};

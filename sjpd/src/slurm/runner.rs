@@ -88,15 +88,13 @@ impl RunError {
     }
 }
 
-/// What a command printed, and how long it took.
+/// What a command printed.
 #[derive(Debug)]
-pub struct Output {
+pub struct Output<T> {
     /// Standard output.
-    pub text: String,
-    /// Standard error (some commands warn there and succeed).
+    pub text: T,
+    /// Standard error, on one line (some commands warn there and succeed).
     pub warnings: String,
-    /// From start to end.
-    pub took: Duration,
 }
 
 /// Starts commands with one environment and one set of limits.
@@ -127,6 +125,12 @@ impl Runner {
         Self { env, timeout, cap: 512 * 1024 * 1024 }
     }
 
+    /// Sets one more variable for all children.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.env.retain(|(known, _)| known != name);
+        self.env.push((name.into(), value.into()));
+    }
+
     /// Runs `program` with `args` and returns what it printed.
     ///
     /// The child stands in a process group of its own. When the time is over,
@@ -135,7 +139,26 @@ impl Runner {
     /// # Errors
     /// Where it cannot be started, fails, takes too long, prints too much or
     /// prints something that is not UTF-8.
-    pub async fn run(&self, program: &Path, args: &[&str]) -> Result<Output, RunError> {
+    pub async fn run(&self, program: &Path, args: &[&str]) -> Result<Output<String>, RunError> {
+        let Output { text, warnings } = self.run_bytes(program, args).await?;
+        match String::from_utf8(text) {
+            Ok(text) => Ok(Output { text, warnings }),
+            Err(e) => Err(RunError::NotText {
+                command: words(program, args),
+                at: e.utf8_error().valid_up_to(),
+            }),
+        }
+    }
+
+    /// As [`Runner::run`], for output that need not be UTF-8.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub async fn run_bytes(
+        &self,
+        program: &Path,
+        args: &[&str],
+    ) -> Result<Output<Vec<u8>>, RunError> {
         let command = words(program, args);
         let started = Instant::now();
         #[expect(clippy::disallowed_methods, reason = "this is the command runner")]
@@ -181,7 +204,6 @@ impl Runner {
                 return Err(RunError::Timeout { command, after: self.timeout });
             }
         };
-        let took = started.elapsed();
         let out = out.map_err(|source| RunError::Output { command: command.clone(), source })?;
         let warnings = String::from_utf8_lossy(&err.unwrap_or_default()).into_owned();
         if !status.success() {
@@ -193,10 +215,7 @@ impl Runner {
             let status = status.to_string();
             return Err(RunError::Failed { command, status, message: one_line(&said) });
         }
-        match String::from_utf8(out) {
-            Ok(text) => Ok(Output { text, warnings: one_line(&warnings), took }),
-            Err(e) => Err(RunError::NotText { command, at: e.utf8_error().valid_up_to() }),
-        }
+        Ok(Output { text: out, warnings: one_line(&warnings) })
     }
 }
 

@@ -1,0 +1,314 @@
+//! The daemon: one task owns what is known and decides; readings, changes and
+//! signals come to it as messages.
+
+mod marks;
+mod observe;
+mod once;
+pub mod pacing;
+mod placements;
+pub mod preflight;
+mod reads;
+mod report;
+mod table;
+mod turn;
+mod waiting;
+mod world;
+
+pub use once::{Once, once};
+pub use world::unix_now;
+
+use crate::actuator::{self, Actuator, Gate, Hands, Tempo};
+use crate::config::{Config, Notice, Source};
+use crate::journal::{Entry, Journal, JournalPaths};
+use crate::lock::{LockError, StateLock};
+use crate::logging::LogLevel;
+use crate::notify::Notify;
+use crate::ports::Cluster;
+use crate::status::Status;
+use observe::Observer;
+use reads::Reads;
+use sjp_core::config::{Mode, Policy};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use table::{Table, TableError};
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use waiting::Waiting;
+use world::World;
+
+/// What a stop waits for a change that is being made.
+const LAST_CHANGE: Duration = Duration::from_secs(5);
+/// A status is written and a sign of life given at least this often.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// What is asked of a running daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// SIGHUP: read the settings again, open the logs again.
+    Reload,
+    /// SIGTERM or SIGINT: stop.
+    Stop,
+}
+
+/// What a daemon is started with.
+#[derive(Debug)]
+pub struct Setup<C, A> {
+    /// Where the settings come from, for re-reads.
+    pub source: Source,
+    /// The settings.
+    pub config: Config,
+    /// Notices of the first read.
+    pub notices: Vec<Notice>,
+    /// `--dry-run`.
+    pub dry_run: bool,
+    /// The cluster.
+    pub cluster: Arc<C>,
+    /// The only way to change it.
+    pub actuator: Arc<A>,
+    /// The level of the log, to be changed by a re-read.
+    pub log_level: LogLevel,
+}
+
+/// Why a daemon did not start, or stopped by itself.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// The state folder is another's.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The table could not be made.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+/// Runs until it is told to stop. A stop closes the table, takes its link and
+/// the status away, and ends every task and child.
+///
+/// # Errors
+/// Where the state folder or the table cannot be had.
+pub async fn run<C: Cluster, A: Actuator>(
+    setup: Setup<C, A>,
+    mut controls: mpsc::Receiver<Control>,
+) -> Result<(), DaemonError> {
+    let started = unix_now();
+    let since = crate::journal::clock(jiff::Timestamp::now());
+    let state_dir = setup.config.general.state_dir.clone();
+    let _lock = StateLock::take(&state_dir, &since)?;
+    let table = Table::create(&state_dir)?;
+    let journal = Journal::open(&journal_paths(&setup.config));
+    let policy = policy(&setup.config, setup.dry_run);
+    let tempo = tempo(&setup.config, setup.dry_run);
+    let (hands, mut reports) = actuator::start(setup.actuator, journal.clone(), tempo);
+    let now = Instant::now();
+    let mut daemon = Daemon {
+        reads: Reads::new(setup.cluster, &setup.config),
+        source: setup.source,
+        config: setup.config,
+        policy,
+        dry_run: setup.dry_run,
+        log_level: setup.log_level,
+        journal,
+        world: World::new(),
+        table,
+        waiting: Waiting::new(started),
+        observer: Observer::new(),
+        hands,
+        notify: Notify::from_env(),
+        status: Status::default(),
+        wanted: Vec::new(),
+        ready: false,
+        published: now,
+        wrote: now,
+    };
+    daemon.begin(started, &setup.notices);
+    loop {
+        let now = Instant::now();
+        daemon.notify.alive(now);
+        daemon.start_readings(now);
+        daemon.beat(now);
+        let wake = daemon.wake(now);
+        tokio::select! {
+            control = controls.recv() => match control {
+                Some(Control::Reload) => daemon.reload(),
+                Some(Control::Stop) | None => break,
+            },
+            arrival = daemon.reads.arrival() => daemon.arrived(arrival),
+            Some(report) = reports.recv() => daemon.reported(&report),
+            () = sleep_until(wake) => {}
+        }
+    }
+    daemon.stop(&state_dir).await;
+    Ok(())
+}
+
+/// Everything the owning task has.
+struct Daemon<C> {
+    source: Source,
+    config: Config,
+    policy: Policy,
+    dry_run: bool,
+    log_level: LogLevel,
+    journal: Journal,
+    reads: Reads<C>,
+    world: World,
+    table: Table,
+    waiting: Waiting,
+    observer: Observer,
+    hands: Hands,
+    notify: Notify,
+    status: Status,
+    /// Jobs whose marks are to be read.
+    wanted: Vec<u32>,
+    /// Whether a table has been published.
+    ready: bool,
+    /// When it last was.
+    published: Instant,
+    /// When the status was last written.
+    wrote: Instant,
+}
+
+impl<C: Cluster> Daemon<C> {
+    /// Tells everyone that a run begins.
+    fn begin(&mut self, started: f64, notices: &[Notice]) {
+        for notice in notices {
+            tracing::warn!("{notice}");
+        }
+        self.status = report::first(started, &self.source, notices);
+        let mode = mode_word(self.config.general.mode);
+        let words = format!(
+            "sjpd {} starts: mode {mode}{}, settings {}",
+            crate::cli::VERSION,
+            if self.dry_run { ", dry run" } else { "" },
+            self.source.path().display(),
+        );
+        tracing::info!("{words}");
+        let entry = Entry::new("start", words)
+            .with("version", crate::cli::VERSION)
+            .with("mode", mode)
+            .with("dry_run", self.dry_run)
+            .with("pid", std::process::id())
+            .with("state_dir", &self.config.general.state_dir);
+        self.journal.write(&entry);
+    }
+
+    /// SIGHUP.
+    fn reload(&mut self) {
+        self.notify.reloading();
+        self.journal.reopen(&journal_paths(&self.config));
+        match self.source.load() {
+            Ok((config, notices)) => {
+                for notice in &notices {
+                    tracing::warn!("{notice}");
+                }
+                self.status.config_error = None;
+                self.status.config_notices = notices.iter().map(ToString::to_string).collect();
+                self.take_settings(config);
+            }
+            Err(errors) => {
+                tracing::error!("the settings stay as they were: {errors}");
+                let words = format!("the settings stay as they were: {errors}");
+                self.journal.write(&Entry::new("reload", words).with("taken", false));
+                self.status.config_error = Some(errors.to_string());
+            }
+        }
+        self.status_now();
+        if self.ready {
+            self.notify.ready(&self.summary());
+        }
+    }
+
+    /// Takes changed settings over.
+    fn take_settings(&mut self, mut config: Config) {
+        if config.general.state_dir != self.config.general.state_dir {
+            let stays = self.config.general.state_dir.display();
+            tracing::warn!("[general] state_dir changes with a restart only; {stays} stays");
+            config.general.state_dir.clone_from(&self.config.general.state_dir);
+        }
+        let before = mode_word(self.config.general.mode);
+        let mode = mode_word(config.general.mode);
+        self.journal.reopen(&journal_paths(&config));
+        self.log_level.set(config.general.log_level.word());
+        self.policy = policy(&config, self.dry_run);
+        self.hands.set_tempo(tempo(&config, self.dry_run));
+        self.reads.set_config(&config);
+        self.waiting.settings_changed();
+        let left = self.waiting.pinned();
+        let leaves =
+            self.config.general.mode == Mode::Enforce && config.general.mode != Mode::Enforce;
+        self.config = config;
+        let words = if before == mode {
+            format!("settings read again; mode {mode}")
+        } else {
+            format!("settings read again; mode {mode}, was {before}")
+        };
+        tracing::info!("{words}");
+        self.journal.write(&Entry::new("reload", words).with("taken", true).with("mode", mode));
+        if leaves && left > 0 {
+            let words = format!(
+                "{left} pinned jobs wait, and outside mode enforce nothing takes their pins back"
+            );
+            tracing::warn!("{words}");
+            self.journal.write(&Entry::new("reload", words).with("warning", true));
+        }
+        if self.ready {
+            self.tell_preflight();
+            // The new policy is in force from now, not from the next nodes on.
+            self.publish();
+        }
+    }
+
+    /// Ends everything.
+    async fn stop(mut self, state_dir: &Path) {
+        tracing::info!("stopping");
+        self.notify.stopping();
+        // First of all nobody may place by this table any more.
+        self.table.close();
+        self.reads.stop().await;
+        self.hands.stop(LAST_CHANGE).await;
+        match std::fs::remove_file(state_dir.join(crate::status::FILE)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "cannot remove the status");
+            }
+            _ => {}
+        }
+        self.journal.write(&Entry::new("stop", "sjpd stops"));
+    }
+}
+
+/// Where the decision log goes, by the settings.
+fn journal_paths(config: &Config) -> JournalPaths {
+    JournalPaths {
+        json: Some(config.general.log_file.clone()),
+        text: config.general.text_log.0.clone(),
+    }
+}
+
+/// The policy as published. A dry run must not have pins that nobody takes
+/// back: it publishes mode observe.
+fn policy(config: &Config, dry_run: bool) -> Policy {
+    let mut policy = config.policy();
+    if dry_run {
+        policy.mode = Mode::Observe;
+    }
+    policy
+}
+
+/// How changes are made, by the settings.
+fn tempo(config: &Config, dry_run: bool) -> Tempo {
+    let gate = match (config.general.mode, dry_run) {
+        (Mode::Enforce, false) => Gate::On,
+        (Mode::Enforce, true) => Gate::Dry,
+        (Mode::Observe | Mode::Advise, _) => Gate::Off,
+    };
+    Tempo { gate, per_second: config.cadence.max_updates_per_second }
+}
+
+/// A mode as the settings spell it.
+fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Observe => "observe",
+        Mode::Advise => "advise",
+        Mode::Enforce => "enforce",
+    }
+}

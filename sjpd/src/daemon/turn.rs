@@ -1,0 +1,253 @@
+//! One turn of the loop: what a reading, a report or the clock sets off.
+
+use super::reads::Arrival;
+use super::world::{Reading, unix_now};
+use super::{BEAT, Daemon, observe, placements, preflight, report};
+use crate::actuator::{Outcome, Report};
+use crate::ports::{Cluster, Kind};
+use sjp_core::config::Mode;
+use tokio::time::Instant;
+
+impl<C: Cluster> Daemon<C> {
+    /// Starts what is due.
+    pub(super) fn start_readings(&mut self, now: Instant) {
+        for kind in Kind::ALL {
+            if kind != Kind::Marks && self.reads.ready(kind, now) {
+                self.reads.start(kind, now, Vec::new());
+            }
+        }
+        if !self.wanted.is_empty() && self.reads.ready(Kind::Marks, now) {
+            let wanted = std::mem::take(&mut self.wanted);
+            self.reads.start(Kind::Marks, now, wanted);
+        }
+    }
+
+    /// When the loop turns next if nothing comes.
+    pub(super) fn wake(&self, now: Instant) -> Instant {
+        let beat = self.wrote + BEAT;
+        let due = self.reads.next(now, !self.wanted.is_empty());
+        let alive = self.notify.next(now);
+        [due, alive].into_iter().flatten().fold(beat, Instant::min)
+    }
+
+    /// Once a second: a sign of life and the status, whatever the readings do.
+    pub(super) fn beat(&mut self, now: Instant) {
+        if now < self.wrote + BEAT {
+            return;
+        }
+        if self.ready && now >= self.published + BEAT {
+            // No new nodes: the table grows old by itself, but claims made
+            // meanwhile are counted.
+            self.publish();
+        }
+        self.status_now();
+    }
+
+    /// A reading came back.
+    pub(super) fn arrived(&mut self, arrival: Arrival) {
+        let Arrival { kind, asked, took, result } = arrival;
+        let now = Instant::now();
+        match result {
+            Err(error) => self.failed(kind, &error.to_string()),
+            Ok(reading) => {
+                let was_failing = self.world.last(kind).error.is_some();
+                if was_failing {
+                    tracing::info!(%kind, "can be read again");
+                }
+                if was_failing && kind == Kind::Nodes {
+                    // slurmctld was away: it may have come back changed.
+                    for kind in [Kind::Partitions, Kind::Config, Kind::Reservations, Kind::Queue] {
+                        self.reads.hasten(kind, now);
+                    }
+                }
+                if let Reading::Marks(asked_for, records) = &reading {
+                    self.waiting.learn(asked_for, &records.list, &self.world.jobs);
+                }
+                let boot = boot_time(&self.world);
+                let had_roster = !self.world.roster_stale;
+                self.world.take(reading, asked, took);
+                self.follow_up(kind, now, boot, had_roster);
+            }
+        }
+        if !self.ready && self.world.complete() {
+            self.first_table();
+        }
+    }
+
+    /// What a good reading leads to.
+    fn follow_up(&mut self, kind: Kind, now: Instant, boot: Option<String>, had_roster: bool) {
+        match kind {
+            Kind::Nodes => {
+                if self.ready {
+                    self.publish();
+                }
+                // Other nodes than before: partitions and settings may be others too.
+                if had_roster && self.world.roster_stale {
+                    self.reads.hasten(Kind::Partitions, now);
+                    self.reads.hasten(Kind::Config, now);
+                }
+            }
+            Kind::Queue => {
+                self.placements();
+                self.observe();
+                let asked = self.world.asked(Kind::Queue).map_or(0.0, |a| a.unix);
+                self.waiting.see_queue(&self.world.jobs, asked);
+                self.look_after_waiting(now);
+            }
+            Kind::Marks => self.look_after_waiting(now),
+            Kind::Config => {
+                if boot.is_some() && boot_time(&self.world) != boot {
+                    tracing::info!("slurmctld was restarted or reconfigured");
+                    for kind in [Kind::Partitions, Kind::Reservations, Kind::Qos, Kind::BoundUsers]
+                    {
+                        self.reads.hasten(kind, now);
+                    }
+                }
+            }
+            Kind::Partitions | Kind::Reservations | Kind::Qos | Kind::BoundUsers => {}
+        }
+    }
+
+    /// A reading failed.
+    fn failed(&mut self, kind: Kind, error: &str) {
+        let known = self.world.last(kind).error;
+        if known.as_deref() != Some(error) {
+            tracing::warn!(%kind, "{error}");
+            self.status.trouble(unix_now(), kind.word(), error);
+        }
+        self.world.failed(kind, error.to_owned());
+    }
+
+    /// Everything needed is known: the first table.
+    fn first_table(&mut self) {
+        if !self.publish() {
+            return;
+        }
+        self.tell_preflight();
+        self.ready = true;
+        let summary = self.summary();
+        tracing::info!("ready: {summary}");
+        self.status_now();
+        self.notify.ready(&summary);
+    }
+
+    /// Says what this run may do.
+    pub(super) fn tell_preflight(&mut self) {
+        let Some(roster) = self.table.roster().cloned() else { return };
+        let uid = nix::unistd::geteuid();
+        let user = nix::unistd::User::from_uid(uid).ok().flatten().map(|u| u.name);
+        let me = preflight::Me { uid: uid.as_raw(), user, dry_run: self.dry_run };
+        let findings = preflight::findings(&self.world, &roster, &self.config, &me);
+        for finding in &findings {
+            if finding.warning {
+                tracing::warn!("{}", finding.words);
+            } else {
+                tracing::info!("{}", finding.words);
+            }
+        }
+        for entry in preflight::entries(&findings) {
+            self.journal.write(&entry);
+        }
+    }
+
+    /// Publishes what is known; `false` where it could not.
+    pub(super) fn publish(&mut self) -> bool {
+        self.published = Instant::now();
+        match self.table.publish(&mut self.world, &self.policy) {
+            Ok(claims) => {
+                if claims > 0 {
+                    self.reads.hasten(Kind::Queue, self.published);
+                }
+                true
+            }
+            Err(error) => {
+                self.table.heartbeat();
+                let error = error.to_string();
+                if self.status.table.error.as_deref() != Some(error.as_str()) {
+                    tracing::error!("{error}");
+                    self.status.trouble(unix_now(), "table", error);
+                }
+                false
+            }
+        }
+    }
+
+    /// Logs the placements whose jobs have appeared.
+    fn placements(&mut self) {
+        for found in self.table.see_queue(&self.world) {
+            if let Some(entry) = placements::entry(&found, &self.world.jobs) {
+                self.journal.write(&entry);
+            }
+        }
+    }
+
+    /// Mode observe: what sjp would have said.
+    fn observe(&mut self) {
+        if self.policy.mode != Mode::Observe {
+            self.observer = observe::Observer::new();
+            return;
+        }
+        let table = &self.table;
+        for entry in self.observer.look(&self.world.jobs, |unix| table.before(unix)) {
+            self.journal.write(&entry);
+        }
+    }
+
+    /// Mode enforce (or its dry run): which marks to read, which pins to take
+    /// back.
+    fn look_after_waiting(&mut self, now: Instant) {
+        if self.config.general.mode != Mode::Enforce {
+            self.wanted.clear();
+            return;
+        }
+        let (jobs, unix) = (&self.world.jobs, unix_now());
+        let most = self.reads.marks_at_once();
+        self.wanted = self.waiting.wanted(jobs, unix, &self.config, most);
+        for action in self.waiting.plan(jobs, unix, now, &self.config) {
+            if !self.hands.order(action.clone()) {
+                self.waiting.not_taken(&action);
+            }
+        }
+    }
+
+    /// The hands report.
+    pub(super) fn reported(&mut self, report: &Report) {
+        let now = Instant::now();
+        if let Some(error) = self.waiting.reported(report, unix_now(), now) {
+            let what = format!("{} of job {}", report.action.kind(), report.action.job());
+            tracing::warn!("{what}: {error}");
+            self.status.trouble(unix_now(), what, error);
+        }
+        if matches!(report.outcome, Outcome::Done) {
+            self.reads.hasten(Kind::Queue, now);
+        }
+    }
+
+    /// Writes the status.
+    pub(super) fn status_now(&mut self) {
+        self.wrote = Instant::now();
+        report::fill(self);
+        if let Err(error) = self.status.write(&self.config.general.state_dir) {
+            tracing::warn!(%error, "cannot write the status");
+        }
+    }
+
+    /// One line on how things stand.
+    pub(super) fn summary(&self) -> String {
+        let usable = self.world.nodes.iter().filter(|n| n.usable).count();
+        let open =
+            self.table.roster().map_or(0, |r| r.partitions.iter().filter(|p| p.open).count());
+        format!(
+            "mode {}, {usable} of {} nodes usable, {open} of {} partitions open",
+            super::mode_word(self.policy.mode),
+            self.world.nodes.len(),
+            self.world.partitions.len(),
+        )
+    }
+}
+
+/// When slurmctld came up, as it prints it.
+fn boot_time(world: &super::world::World) -> Option<String> {
+    let find = |(key, value): &(String, String)| (key == "BOOT_TIME").then(|| value.clone());
+    world.config.all.iter().find_map(find)
+}

@@ -1,0 +1,209 @@
+//! Slurm's commands as a cluster that can be read. Which arguments make Slurm
+//! print what, and what the output means, is `sjp-slurm`'s business; this
+//! adapter runs the commands.
+
+use super::runner::Runner;
+use crate::config::Config;
+use crate::daemon::preflight::release;
+use crate::ports::{BoundUser, Cluster, ReadError, Records};
+use jiff::tz::TimeZone;
+use parking_lot::RwLock;
+use sjp_core::cluster::{Job, MarkedJob, Node, Partition, QosCaps, Reservation, SlurmConfig};
+use sjp_slurm::{Parsed, Problem, nodes, partitions, reservations, squeue};
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// From here on `squeue --json -j IDS` gives these jobs only; before, it gives
+/// the whole queue whatever is asked.
+const JSON_BY_ID: u32 = 2411;
+/// Up to here `OverSubscribe=NO` says that a job asked for whole nodes.
+const NO_MEANS_EXCLUSIVE: u32 = 2411;
+/// Jobs whose marks are asked for at once where they can be asked for singly:
+/// an answer of a few MB.
+const MARKS_AT_ONCE: usize = 400;
+
+/// What the settings say of the commands.
+#[derive(Clone, Debug)]
+struct Tools {
+    runner: Runner,
+    scontrol: PathBuf,
+    squeue: PathBuf,
+}
+
+impl Tools {
+    fn from(config: &Config) -> Self {
+        let search = std::env::var_os("PATH").unwrap_or_default();
+        // A command that is not found keeps its name: starting it fails, and
+        // says so, until it is there.
+        let path = |name: &str| config.commands.path(name, &search).unwrap_or_else(|| name.into());
+        Self { runner: runner(config), scontrol: path("scontrol"), squeue: path("squeue") }
+    }
+}
+
+/// The runner for these settings, with the environment that the readers need.
+#[must_use]
+pub fn runner(config: &Config) -> Runner {
+    let mut runner = Runner::from_env(config.commands.timeout);
+    for (name, value) in sjp_slurm::ENV {
+        runner.set(name, value);
+    }
+    runner
+}
+
+/// A cluster behind Slurm's commands.
+#[derive(Debug)]
+pub struct SlurmCommands {
+    tools: RwLock<Tools>,
+    /// Release of the Slurm that answers (2205 for 22.05); 0: not yet known.
+    release: AtomicU32,
+    /// Whether this squeue has no column for the AdminComment.
+    no_marks: AtomicBool,
+}
+
+impl SlurmCommands {
+    /// With the commands that the settings name.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self {
+            tools: RwLock::new(Tools::from(config)),
+            release: AtomicU32::new(0),
+            no_marks: AtomicBool::new(false),
+        }
+    }
+
+    fn tools(&self) -> Tools {
+        self.tools.read().clone()
+    }
+
+    fn release(&self) -> u32 {
+        self.release.load(Ordering::Relaxed)
+    }
+
+    async fn scontrol(&self, args: &[&str]) -> Result<String, ReadError> {
+        let tools = self.tools();
+        Ok(tools.runner.run(&tools.scontrol, args).await?.text)
+    }
+
+    async fn squeue(&self, query: &squeue::Query) -> Result<Parsed<Job>, ReadError> {
+        let tools = self.tools();
+        let args = query.args();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let output = tools.runner.run(&tools.squeue, &args).await?;
+        Ok(query.read(&output.text, &TimeZone::UTC))
+    }
+
+    /// A call of squeue that nobody could foresee.
+    fn query(&self) -> Result<squeue::Query, ReadError> {
+        let mut query = squeue::Query::new(nonce()?);
+        let release = self.release();
+        query.no_means_exclusive = release == 0 || release <= NO_MEANS_EXCLUSIVE;
+        Ok(query)
+    }
+}
+
+/// 64 bits from the system's random numbers.
+fn nonce() -> Result<u64, ReadError> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|e| ReadError::Unreadable { what: "/dev/urandom", why: e.to_string() })?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// What a reader made of an output: an error where it made nothing of it.
+fn records<T>(what: &'static str, parsed: Parsed<T>) -> Result<Records<T>, ReadError> {
+    for warning in &parsed.warnings {
+        tracing::debug!(what, line = warning.line, "{}", warning.text);
+    }
+    let errors: Vec<String> = parsed.errors.iter().map(ToString::to_string).collect();
+    if parsed.records.is_empty()
+        && let Some(first) = errors.first()
+    {
+        let more = errors.len() - 1;
+        let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+        return Err(ReadError::Unreadable { what, why: format!("{first}{more}") });
+    }
+    Ok(Records { list: parsed.records, errors })
+}
+
+/// Something that must not be empty: a cluster without nodes or partitions is
+/// an answer that was cut off.
+fn some<T>(what: &'static str, records: Records<T>) -> Result<Records<T>, ReadError> {
+    if records.list.is_empty() {
+        return Err(ReadError::Unreadable { what, why: "the answer is empty".into() });
+    }
+    Ok(records)
+}
+
+/// What this version does not read.
+fn unread(what: &'static str) -> ReadError {
+    ReadError::Unreadable { what, why: "not read by this version of sjpd".into() }
+}
+
+impl Cluster for SlurmCommands {
+    async fn nodes(&self) -> Result<Records<Node>, ReadError> {
+        let text = self.scontrol(nodes::ARGS).await?;
+        some("scontrol show nodes", records("scontrol show nodes", nodes::read(&text))?)
+    }
+
+    async fn partitions(&self) -> Result<Records<Partition>, ReadError> {
+        let text = self.scontrol(partitions::ARGS).await?;
+        some(
+            "scontrol show partitions",
+            records("scontrol show partitions", partitions::read(&text))?,
+        )
+    }
+
+    async fn config(&self) -> Result<SlurmConfig, ReadError> {
+        let text = self.scontrol(sjp_slurm::config::ARGS).await?;
+        let mut records = records("scontrol show config", sjp_slurm::config::read(&text))?;
+        let config = records.list.pop().ok_or_else(|| ReadError::Unreadable {
+            what: "scontrol show config",
+            why: "the answer is empty".into(),
+        })?;
+        if let Some(release) = release(&config.version) {
+            self.release.store(release, Ordering::Relaxed);
+        }
+        Ok(config)
+    }
+
+    async fn reservations(&self) -> Result<Records<Reservation>, ReadError> {
+        let text = self.scontrol(reservations::ARGS).await?;
+        records("scontrol show reservations", reservations::read(&text, &TimeZone::UTC))
+    }
+
+    async fn queue(&self) -> Result<Records<Job>, ReadError> {
+        let mut query = self.query()?;
+        if self.no_marks.load(Ordering::Relaxed) {
+            query = query.without_marks();
+        }
+        let mut parsed = self.squeue(&query).await?;
+        if parsed.errors.iter().any(|e| e.what == Problem::NoMarks) {
+            tracing::info!("this squeue has no admin_comment column: marks are read from JSON");
+            self.no_marks.store(true, Ordering::Relaxed);
+            parsed = self.squeue(&self.query()?.without_marks()).await?;
+        }
+        records("squeue", parsed)
+    }
+
+    async fn marks(&self, _jobs: &[u32]) -> Result<Records<MarkedJob>, ReadError> {
+        Err(unread("squeue --json"))
+    }
+
+    async fn qos_caps(&self) -> Result<Records<QosCaps>, ReadError> {
+        Err(unread("scontrol show assoc_mgr"))
+    }
+
+    async fn bound_users(&self) -> Result<Records<BoundUser>, ReadError> {
+        Err(unread("sacctmgr show associations"))
+    }
+
+    fn marks_at_once(&self) -> usize {
+        if self.release() >= JSON_BY_ID { MARKS_AT_ONCE } else { usize::MAX }
+    }
+
+    fn settings_changed(&self, config: &Config) {
+        *self.tools.write() = Tools::from(config);
+    }
+}
