@@ -13,6 +13,7 @@
 pub mod accounting;
 pub mod any;
 pub mod array;
+pub mod capture;
 pub mod config;
 pub mod job_text;
 pub mod json;

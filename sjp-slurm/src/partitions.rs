@@ -59,7 +59,10 @@ fn partition(text: &str) -> Result<Partition, Problem> {
                 p.nodes = record::hosts("Nodes", value)?;
                 seen.nodes = true;
             }
-            "TotalNodes" => p.node_count = record::number("TotalNodes", Some(value))?,
+            "TotalNodes" => {
+                p.node_count = record::number("TotalNodes", Some(value))?;
+                seen.node_count = true;
+            }
             "PriorityTier" => {
                 p.tier = record::number("PriorityTier", Some(value))?;
                 seen.tier = true;
@@ -96,6 +99,9 @@ fn partition(text: &str) -> Result<Partition, Problem> {
             _ => {}
         }
     }
+    if !seen.node_count {
+        p.node_count = u32::try_from(p.nodes.len()).unwrap_or(u32::MAX);
+    }
     if seen.exclusive_node {
         p.over_subscribe = "EXCLUSIVE".to_owned();
     }
@@ -114,6 +120,7 @@ fn partition(text: &str) -> Result<Partition, Problem> {
 struct Seen {
     state: bool,
     nodes: bool,
+    node_count: bool,
     tier: bool,
     exclusive_node: bool,
 }
