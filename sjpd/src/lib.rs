@@ -4,6 +4,7 @@
 
 pub mod actuator;
 pub mod cli;
+pub mod commands;
 pub mod config;
 pub mod daemon;
 pub mod journal;

@@ -35,29 +35,23 @@ impl From<Exit> for ExitCode {
 
 /// What the codes of `sjp` mean, for help and manual.
 pub const SJP_CODES: &[(Exit, &str)] = &[
-    (Exit::Ok, "status: all well. Other commands: answered; place: there is a place."),
-    (
-        Exit::Warning,
-        "status: sjp works, but something wants a look. parse: some records could not be read.",
-    ),
-    (
-        Exit::Critical,
-        "status: sjp places nothing. place, table: no answer (no place, no table, no such node).",
-    ),
-    (Exit::Unknown, "status: cannot tell."),
-    (Exit::Usage, "The command line is wrong."),
-    (Exit::Input, "parse: nothing could be read."),
-    (Exit::NoRights, "No rights to read the table (only root and SlurmUser have them)."),
-    (Exit::Config, "The settings are wrong."),
+    (Exit::Ok, "status: all well; place: there is a place; else: answered"),
+    (Exit::Warning, "status: works, but wants a look; parse: some records unreadable"),
+    (Exit::Critical, "status: sjp places nothing; place: no place; table: no table or node"),
+    (Exit::Unknown, "status: cannot tell"),
+    (Exit::Usage, "the command line is wrong"),
+    (Exit::Input, "parse: nothing could be read"),
+    (Exit::NoRights, "no rights to read the table (root and SlurmUser have them)"),
+    (Exit::Config, "the settings are wrong"),
 ];
 
 /// What the codes of `sjpd` mean, for help and manual.
 pub const SJPD_CODES: &[(Exit, &str)] = &[
-    (Exit::Ok, "Stopped as asked; with --check-config: the settings are right."),
-    (Exit::Warning, "Stopped by an error, which is logged; with --once: not all could be read."),
-    (Exit::Usage, "The command line is wrong."),
-    (Exit::Held, "Another sjpd holds the state folder."),
-    (Exit::Config, "The settings are wrong."),
+    (Exit::Ok, "stopped as asked; with --check-config: the settings are right"),
+    (Exit::Warning, "stopped by an error, which is logged; with --once: not all could be read"),
+    (Exit::Usage, "the command line is wrong"),
+    (Exit::Held, "another sjpd holds the state folder"),
+    (Exit::Config, "the settings are wrong"),
 ];
 
 /// The codes as a paragraph of help.

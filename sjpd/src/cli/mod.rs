@@ -8,12 +8,11 @@ mod sjpd;
 
 pub use exit::{Exit, SJP_CODES, SJPD_CODES};
 pub use generate::{completions, manuals, sample};
-pub use sjp::{Generate, ParseArgs, PlaceArgs, SjpArgs, SjpCommand, TableArgs};
+pub use sjp::{Generate, PlaceArgs, SjpArgs, SjpCommand, TableArgs};
 pub use sjpd::SjpdArgs;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use sjp_core::config::Mode;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 /// The version that both binaries report.
@@ -28,13 +27,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn parse<T: Parser + CommandFactory + FromArgMatches>() -> Result<T, Exit> {
     T::try_parse().map_err(|e| {
         // Nobody may be reading: that is no error worth telling.
-        if e.use_stderr() {
-            let _ = write!(std::io::stderr(), "{}", e.render().ansi());
-            Exit::Usage
-        } else {
-            let _ = write!(std::io::stdout(), "{}", e.render());
-            Exit::Ok
-        }
+        let _ = e.print();
+        if e.use_stderr() { Exit::Usage } else { Exit::Ok }
     })
 }
 

@@ -57,9 +57,6 @@ pub enum SjpCommand {
     /// Claims nothing, writes nothing. Only root and SlurmUser can read the table.
     Place(PlaceArgs),
 
-    /// What the readers make of captured output of Slurm's commands
-    Parse(ParseArgs),
-
     /// Write manual pages, shell completions or the sample settings into a folder
     #[command(hide = true)]
     Generate {
@@ -144,16 +141,4 @@ pub struct PlaceArgs {
     /// Nodes the user excludes (a host list)
     #[arg(long, short = 'x', value_name = "NODES")]
     pub exclude: Option<String>,
-}
-
-/// `sjp parse`.
-#[derive(Clone, Debug, Args)]
-pub struct ParseArgs {
-    /// nodes, partitions, config, reservations, jobs, qos or assoc
-    #[arg(value_name = "KIND", value_parser = ["nodes", "partitions", "config", "reservations", "jobs", "qos", "assoc"], hide_possible_values = true)]
-    pub kind: String,
-
-    /// The captured output; without this, or with -, standard input
-    #[arg(value_name = "FILE")]
-    pub file: Option<PathBuf>,
 }

@@ -69,8 +69,8 @@ pub(super) fn check(
         }
     }
     if policy.always_place && policy.no_room == sjp_core::config::NoRoom::Open {
-        let message = "has no effect with [policy] always_place = true".into();
-        say(&["policy.no_room"], message);
+        let message = "has no effect with [policy] no_room = \"open\"".into();
+        say(&["policy.always_place"], message);
     }
     if pin.min_gain.is_some() && given.contains_key("pin.min_gain_share") {
         let message = "has no effect where [pin] min_gain is set".into();

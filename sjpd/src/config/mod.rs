@@ -19,8 +19,8 @@ pub use settings::{
     Active, Cadence, Commands, Config, General, Guard, Limits, LimitsMode, LogLevel, Metrics, Pin,
     PolicySection, Recheck, SECTIONS, SETTINGS, Section, Setting, Starvation, Topology, Use,
 };
-pub(crate) use value::check_path;
 pub use value::{Kind, Listen, MAX_DEMAND, MaybeFile, TimeUnit, Value};
+pub(crate) use value::{check_path, nearest};
 
 use sjp_core::config::{Mode, Policy};
 use std::ffi::OsStr;

@@ -419,7 +419,10 @@ fn settings_that_do_not_fit_together_give_notices() {
         ("[pin]\nmax_age = 400\n", "is above [cadence] policy_max_age (300 s), which counts"),
         ("[cadence]\nnode_poll_interval = 6\n", "give at least 12 s"),
         ("[pin]\nwait_for_room = true\n", "has no effect without [policy] always_place = true"),
-        ("[policy]\nalways_place = true\nno_room = \"open\"\n", "[policy] no_room: has no effect"),
+        (
+            "[policy]\nalways_place = true\nno_room = \"open\"\n",
+            "[policy] always_place: has no effect",
+        ),
         ("[pin]\nmin_gain = 1\nmin_gain_share = 0.1\n", "[pin] min_gain_share: has no effect"),
         ("[recheck]\ninterval = 0\nopen = true\n", "[recheck] open: has no effect"),
         ("[limits]\nmode = \"global\"\nlower_below = 0.3\n", "a pulse would end as it begins"),

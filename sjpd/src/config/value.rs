@@ -295,7 +295,7 @@ pub(super) fn clean(s: &str) -> String {
 }
 
 /// The nearest of `known` to `given`, if any is near.
-pub(super) fn nearest<'a>(
+pub(crate) fn nearest<'a>(
     given: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
