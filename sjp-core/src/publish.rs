@@ -6,3 +6,6 @@ mod roster;
 
 pub use rooms::{RoomsInput, build_rooms};
 pub use roster::{RosterInput, build_roster};
+
+#[cfg(test)]
+mod tests;
