@@ -22,22 +22,32 @@ pub fn phi(mix: &[Demand], cpus: u32, mem: u32) -> f64 {
 /// A demand mix with the divisions done once: what the hot path uses.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {
-    /// `(weight, weight / MB per CPU)`.
-    terms: Vec<(f64, f64)>,
+    /// Weights and weights / MB per CPU, in blocks of equal length; the rest
+    /// of the last block is zero and adds nothing.
+    blocks: Vec<([f64; BLOCK], [f64; BLOCK])>,
 }
+
+const BLOCK: usize = 8;
 
 impl Mix {
     /// From the settings.
     #[must_use]
     pub fn new(mix: &[Demand]) -> Self {
-        Self { terms: mix.iter().map(|d| (d.weight, d.weight / d.mb_per_cpu)).collect() }
+        Self::default().reuse(mix)
     }
 
     /// The same from other settings, in the memory of this one.
     #[must_use]
     pub fn reuse(mut self, mix: &[Demand]) -> Self {
-        self.terms.clear();
-        self.terms.extend(mix.iter().map(|d| (d.weight, d.weight / d.mb_per_cpu)));
+        self.blocks.clear();
+        for chunk in mix.chunks(BLOCK) {
+            let mut block = ([0.0; BLOCK], [0.0; BLOCK]);
+            for ((d, w), per_mb) in chunk.iter().zip(&mut block.0).zip(&mut block.1) {
+                *w = d.weight;
+                *per_mb = d.weight / d.mb_per_cpu;
+            }
+            self.blocks.push(block);
+        }
         self
     }
 
@@ -46,12 +56,16 @@ impl Mix {
     #[must_use]
     pub fn phi(&self, cpus: u32, mem: u32) -> f64 {
         let c = f64::from(cpus);
-        let m = if mem == MEM_UNMANAGED { f64::INFINITY } else { f64::from(mem) };
-        let mut sum = 0.0;
-        for &(w, per_mb) in &self.terms {
-            sum += (w * c).min(per_mb * m);
+        // Finite, so that 0 times it is 0 in the padding.
+        let m = if mem == MEM_UNMANAGED { 1e30 } else { f64::from(mem) };
+        let mut sum = [0.0; BLOCK];
+        for (weights, per_mb) in &self.blocks {
+            for ((sum, w), p) in sum.iter_mut().zip(weights).zip(per_mb) {
+                let (by_cpu, by_mem) = (w * c, p * m);
+                *sum += if by_cpu < by_mem { by_cpu } else { by_mem };
+            }
         }
-        sum
+        sum.iter().sum()
     }
 }
 

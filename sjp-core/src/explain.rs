@@ -67,7 +67,7 @@ pub fn explain<V: RoomView>(
     let mut with_room = 0;
     if surveyed {
         let mut fits: Vec<Fit> = scratch.fits.clone();
-        with_room = fits.iter().map(|f| u64::from(f.count)).sum();
+        with_room = scratch.slots.iter().map(|s| s.nodes).sum();
         fits.sort_by(|a, b| a.loss.total_cmp(&b.loss).then(ratio(a).total_cmp(&ratio(b))));
         for fit in &fits {
             for node in members(ctx, &scratch, fit) {
@@ -93,9 +93,10 @@ fn candidate<V: RoomView>(
     node: u32,
 ) -> Candidate {
     let roster = ctx.roster;
+    let class = u16::try_from(fit.slot as usize % scratch.needs.len().max(1)).ok();
     let partitions = eligible::partitions_of(roster, node)
         .iter()
-        .filter(|p| scratch.class_of.get(usize::from(**p)).copied().flatten() == Some(fit.class))
+        .filter(|p| scratch.class_of.get(usize::from(**p)).copied().flatten() == class)
         .filter_map(|p| roster.partitions.get(usize::from(*p)))
         .map(|p| p.name.clone())
         .collect();

@@ -247,6 +247,10 @@ pub trait RoomView {
     fn shape(&self, i: usize) -> Option<(u32, u32, u16)> {
         self.group(i).map(|g| (g.cpus, g.mem, g.pset))
     }
+    /// Node weight of group `i`.
+    fn weight(&self, i: usize) -> Option<u32> {
+        self.group(i).map(|g| g.weight)
+    }
     /// Member `k` of `members`.
     fn member(&self, k: usize) -> Option<u32>;
     /// The group of a node.

@@ -1,6 +1,7 @@
 //! The choice: admitted partitions, a node where it is worth a pin, and what
 //! to claim where it is not.
 
+use super::survey::{GROUPED, Spread};
 use super::{Context, Fit, Scratch, Survey, judge_pin, without_nodes};
 use crate::config::Tie;
 use crate::decision::{Basis, NodeClaim, NotPinned, Placement, Room};
@@ -94,45 +95,53 @@ impl Survey {
         let tier = admitted.iter().filter(roomy).filter_map(|&p| tier_of(ctx, p)).max();
         let top: Vec<u16> =
             admitted.iter().filter(roomy).copied().filter(|&p| tier_of(ctx, p) == tier).collect();
-        let mut fits = std::mem::take(&mut scratch.fits);
-        fits.retain(|fit| {
-            top.iter().any(|p| {
-                scratch.class_of.get(usize::from(*p)).copied().flatten() == Some(fit.class)
-                    && roster.psets.get(usize::from(fit.pset)).is_some_and(|s| s.contains(p))
-            })
-        });
-        let chosen = self.pin(ctx, job, scratch, &fits, &admitted, basis);
-        let placement = match chosen {
+        self.count_sets(ctx, &top, scratch);
+        let chosen = self.pin(ctx, job, scratch, &admitted, basis);
+        match chosen {
             Ok(fit) => {
                 let node = representative(ctx, scratch, &fit).unwrap_or(u32::MAX);
                 let here = eligible::partitions_of(roster, node);
-                let partitions: Vec<u16> =
-                    admitted.iter().copied().filter(|p| here.contains(p)).collect();
-                let claims = vec![claim(node, &fit, 1)];
-                self.placement(scratch, &fit, partitions, admitted, Some(node), None, claims, basis)
+                let partitions = admitted.iter().copied().filter(|p| here.contains(p)).collect();
+                let claims = vec![self.claim(ctx, job, scratch, &fit, node, 1)];
+                let on = Some(node);
+                self.placement(
+                    ctx,
+                    job,
+                    scratch,
+                    &fit,
+                    (partitions, admitted),
+                    on,
+                    None,
+                    claims,
+                    basis,
+                )
             }
-            Err(why) => {
-                let claims = likely_nodes(ctx, job, scratch, &mut fits);
-                match fits.first().copied() {
-                    Some(fit) => self.placement(
-                        scratch,
-                        &fit,
-                        admitted.clone(),
-                        admitted,
-                        None,
-                        Some(why),
-                        claims,
-                        basis,
-                    ),
-                    None => {
-                        let (mem, minutes) = self.shape_in(&admitted, scratch);
-                        without_nodes(admitted, job, basis, minutes, mem)
-                    }
+            Err(why) => match self.likely_nodes(ctx, job, scratch) {
+                Some((fit, claims)) => {
+                    let lists = (admitted.clone(), admitted);
+                    self.placement(ctx, job, scratch, &fit, lists, None, Some(why), claims, basis)
+                }
+                None => {
+                    let (mem, minutes) = self.shape_in(&admitted, scratch);
+                    without_nodes(admitted, job, basis, minutes, mem)
+                }
+            },
+        }
+    }
+
+    /// Marks the sets of partitions whose nodes are in one of `top`.
+    fn count_sets<V: RoomView>(&self, ctx: &Context<'_, V>, top: &[u16], scratch: &mut Scratch) {
+        scratch.counts.clear();
+        scratch.counts.resize(ctx.roster.psets.len() * self.stride, false);
+        for (s, set) in ctx.roster.psets.iter().enumerate() {
+            for p in top.iter().filter(|p| set.contains(p)) {
+                let class = scratch.class_of.get(usize::from(*p)).copied().flatten();
+                let at = class.map(|c| s * self.stride + usize::from(c));
+                if let Some(counts) = at.and_then(|at| scratch.counts.get_mut(at)) {
+                    *counts = true;
                 }
             }
-        };
-        scratch.fits = fits;
-        placement
+        }
     }
 
     /// The node worth a pin, or why there is none.
@@ -141,7 +150,6 @@ impl Survey {
         ctx: &Context<'_, V>,
         job: &JobRequest<'_>,
         scratch: &Scratch,
-        fits: &[Fit],
         admitted: &[u16],
         basis: Basis,
     ) -> Result<Fit, NotPinned> {
@@ -154,61 +162,73 @@ impl Survey {
         if basis == Basis::Open {
             return Err(NotPinned::Off);
         }
-        let unknown = |f: &Fit| self.mem_of(f, scratch) == MemPer::Unset && f.mem != MEM_UNMANAGED;
-        if fits.iter().any(unknown) {
-            return Err(NotPinned::MemoryUnknown);
+        let mut all = Spread::default();
+        for (at, spread) in self.counted(scratch) {
+            all.join(spread);
+            let mem = scratch.needs.get(at % self.stride).map(|n| n.mem);
+            if spread.nodes > 0 && mem == Some(MemPer::Unset) && manages_memory(ctx) {
+                return Err(NotPinned::MemoryUnknown);
+            }
         }
-        if fits.iter().map(|f| u64::from(f.count)).sum::<u64>() <= 1 {
+        if all.nodes <= 1 {
             return Err(NotPinned::OneNode);
         }
         let policy = &ctx.roster.policy;
         let margin = policy.min_gain.unwrap_or(policy.min_gain_share * f64::from(job.cpus.0));
-        let least = fits.iter().map(|f| f.loss).fold(f64::INFINITY, f64::min);
+        let limit = all.least_loss + margin + SAME;
         let by_ratio = match policy.tie {
             Tie::Ratio => true,
             Tie::Scarce => memory_is_scarcer(ctx, admitted),
         };
-        let key = |f: &Fit| if by_ratio { ratio(f) } else { f64::from(f.cpus) };
         let mut winner: Option<(&Fit, f64)> = None;
-        for fit in fits.iter().filter(|f| f.loss <= least + margin + SAME) {
-            let value = key(fit);
+        for fit in &scratch.fits {
+            if fit.loss > limit || !scratch.counts.get(fit.slot as usize).copied().unwrap_or(false)
+            {
+                continue;
+            }
+            // Grows as |ln| does, without the logarithm.
+            let value = match by_ratio {
+                true if fit.quotient < 1.0 => 1.0 / fit.quotient,
+                true => fit.quotient,
+                false => f64::from(fit.cpus),
+            };
             let better = match winner {
                 None => true,
-                Some((w, best)) => {
-                    if (value - best).abs() > SAME {
-                        value < best
-                    } else if (fit.loss - w.loss).abs() > SAME {
-                        fit.loss < w.loss
-                    } else {
-                        representative(ctx, scratch, fit) < representative(ctx, scratch, w)
-                    }
-                }
+                Some((_, best)) if (value - best).abs() > SAME => value < best,
+                Some((w, _)) if (fit.loss - w.loss).abs() > SAME => fit.loss < w.loss,
+                Some((w, _)) => representative(ctx, scratch, fit) < representative(ctx, scratch, w),
             };
             if better {
                 winner = Some((fit, value));
             }
         }
         let Some((winner, _)) = winner else { return Err(NotPinned::NoRoom) };
-        let worst_loss = fits.iter().map(|f| f.loss).fold(f64::NEG_INFINITY, f64::max);
-        let worst_ratio = fits.iter().map(ratio).fold(f64::NEG_INFINITY, f64::max);
-        let gains = worst_loss - winner.loss > margin + SAME
-            || worst_ratio - ratio(winner) > policy.min_ratio_gain + SAME;
+        let gains = all.worst_loss - winner.loss > margin + SAME
+            || all.worst_ratio() - ratio(winner) > policy.min_ratio_gain + SAME;
         if gains { Ok(*winner) } else { Err(NotPinned::NoGain) }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one call site a branch, all of it the answer")]
-    fn placement(
+    /// The slots whose nodes count for the choice.
+    fn counted<'s>(&self, scratch: &'s Scratch) -> impl Iterator<Item = (usize, &'s Spread)> {
+        let counts = scratch.counts.iter();
+        scratch.slots.iter().zip(counts).enumerate().filter_map(|(i, (s, &c))| c.then_some((i, s)))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "two call sites, all of it the answer")]
+    fn placement<V: RoomView>(
         &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
         scratch: &Scratch,
         fit: &Fit,
-        partitions: Vec<u16>,
-        admitted: Vec<u16>,
+        (partitions, admitted): (Vec<u16>, Vec<u16>),
         pin: Option<u32>,
         not_pinned: Option<NotPinned>,
         claims: Vec<NodeClaim>,
         basis: Basis,
     ) -> Placement {
-        let known = self.mem_of(fit, scratch) != MemPer::Unset;
+        let need = self.need_of(fit, scratch);
+        let (cpus, mem) = self.takes(ctx, job, scratch, fit);
         let managed = fit.mem != MEM_UNMANAGED;
         Placement {
             partitions,
@@ -217,16 +237,93 @@ impl Survey {
             not_pinned,
             claims,
             room: Room { cpus: Cpus(fit.cpus), mem: managed.then_some(MemMb(u64::from(fit.mem))) },
-            cpus: Cpus(fit.need_cpus),
-            mem: known.then_some(MemMb(u64::from(fit.need_mem))),
+            cpus: Cpus(cpus),
+            mem: need.is_some_and(|n| n.mem != MemPer::Unset).then_some(MemMb(u64::from(mem))),
             loss: fit.loss,
             basis,
-            minutes: scratch.needs.get(usize::from(fit.class)).and_then(|n| n.minutes),
+            minutes: need.and_then(|n| n.minutes),
         }
     }
 
-    fn mem_of(&self, fit: &Fit, scratch: &Scratch) -> MemPer {
-        scratch.needs.get(usize::from(fit.class)).map(|n| n.mem).unwrap_or_default()
+    /// The nodes that Slurm would most likely use: lowest weight, then fewest
+    /// free CPUs, then order; filled one after the other for an array.
+    fn likely_nodes<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &Scratch,
+    ) -> Option<(Fit, Vec<NodeClaim>)> {
+        let counts = |f: &&Fit| scratch.counts.get(f.slot as usize).copied().unwrap_or(false);
+        let weight = |f: &Fit| ctx.rooms.weight(f.group as usize).unwrap_or(u32::MAX);
+        let first = |f: &Fit| representative(ctx, scratch, f).unwrap_or(u32::MAX);
+        if !job.array || job.array_tasks <= 1 {
+            let mut best: Option<(&Fit, (u32, u32))> = None;
+            for fit in scratch.fits.iter().filter(counts) {
+                let key = (weight(fit), fit.cpus);
+                let better = match best {
+                    None => true,
+                    Some((b, k)) => key < k || (key == k && first(fit) < first(b)),
+                };
+                if better {
+                    best = Some((fit, key));
+                }
+            }
+            let (fit, _) = best?;
+            return Some((*fit, vec![self.claim(ctx, job, scratch, fit, first(fit), 1)]));
+        }
+        let mut fits: Vec<&Fit> = scratch.fits.iter().filter(counts).collect();
+        fits.sort_by_cached_key(|f| (weight(f), f.cpus, first(f)));
+        let mut wanted = job.array_tasks;
+        let mut claims = Vec::new();
+        for fit in &fits {
+            let (cpus, mem) = self.takes(ctx, job, scratch, fit);
+            let by_cpu = fit.cpus / cpus.max(1);
+            let by_mem = match (fit.mem, mem) {
+                (MEM_UNMANAGED, _) | (_, 0) => u32::MAX,
+                (has, each) => has / each,
+            };
+            let each = by_cpu.min(by_mem).max(1);
+            for node in members(ctx, scratch, fit) {
+                if wanted == 0 || claims.len() == MAX_ARRAY_NODES {
+                    break;
+                }
+                let here = each.min(wanted);
+                claims.push(self.claim(ctx, job, scratch, fit, node, here));
+                wanted -= here;
+            }
+        }
+        fits.first().map(|f| (**f, claims))
+    }
+
+    /// What `times` such jobs take on `node`.
+    fn claim<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &Scratch,
+        fit: &Fit,
+        node: u32,
+        times: u32,
+    ) -> NodeClaim {
+        let (cpus, mem) = self.takes(ctx, job, scratch, fit);
+        NodeClaim { node, cpus: cpus.saturating_mul(times), mem: mem.saturating_mul(times) }
+    }
+
+    /// CPUs and MB that the job takes on a node of `fit`.
+    fn takes<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &Scratch,
+        fit: &Fit,
+    ) -> (u32, u32) {
+        let step = ctx.rooms.group(fit.group as usize).map_or(1, |g| g.step);
+        let need = self.need_of(fit, scratch).map_or((0, 0), |n| n.on(u32::from(step)));
+        if job.exclusive { (fit.cpus, need.1) } else { need }
+    }
+
+    fn need_of<'s>(&self, fit: &Fit, scratch: &'s Scratch) -> Option<&'s eligible::Need> {
+        scratch.needs.get(fit.slot as usize % self.stride)
     }
 
     fn need_in(&self, partition: u16, scratch: &Scratch) -> Option<eligible::Need> {
@@ -258,12 +355,7 @@ fn tier_of<V: RoomView>(ctx: &Context<'_, V>, partition: u16) -> Option<u32> {
 /// How far the node's free memory per CPU is from the job's: `|ln ratio|`.
 /// Nodes without managed memory are told apart by their free CPUs alone.
 pub(crate) fn ratio(fit: &Fit) -> f64 {
-    if fit.mem == MEM_UNMANAGED || fit.need_mem == 0 {
-        return 0.0;
-    }
-    let node = f64::from(fit.mem) / f64::from(fit.cpus.max(1));
-    let job = f64::from(fit.need_mem) / f64::from(fit.need_cpus.max(1));
-    (node / job).ln().abs()
+    fit.quotient.ln().abs()
 }
 
 /// The first node that a fit stands for.
@@ -281,10 +373,10 @@ pub(crate) fn members<'a, V: RoomView>(
     scratch: &'a Scratch,
     fit: &Fit,
 ) -> impl Iterator<Item = u32> + 'a {
-    let single = fit.single;
-    let range = match single {
-        Some(_) => 0..0,
-        None => fit.first..fit.first.saturating_add(fit.members),
+    let single = (fit.single != GROUPED).then_some(fit.single);
+    let range = match (single, ctx.rooms.group(fit.group as usize)) {
+        (None, Some(g)) => g.first..g.first.saturating_add(g.count),
+        _ => 0..0,
     };
     let free =
         move |node: &u32| ctx.rooms.group_of(*node).is_some_and(|g| !scratch.is_touched(g, *node));
@@ -292,53 +384,9 @@ pub(crate) fn members<'a, V: RoomView>(
     single.into_iter().chain(grouped)
 }
 
-fn claim(node: u32, fit: &Fit, times: u32) -> NodeClaim {
-    NodeClaim {
-        node,
-        cpus: fit.need_cpus.saturating_mul(times),
-        mem: fit.need_mem.saturating_mul(times),
-    }
-}
-
-/// The nodes that Slurm would most likely use: lowest weight, then fewest free
-/// CPUs, then order; filled one after the other for an array. Leaves `fits` in
-/// that order.
-fn likely_nodes<V: RoomView>(
-    ctx: &Context<'_, V>,
-    job: &JobRequest<'_>,
-    scratch: &Scratch,
-    fits: &mut [Fit],
-) -> Vec<NodeClaim> {
-    // A stable sort would allocate; ties fall to the lower node below.
-    fits.sort_unstable_by_key(|f| (f.weight, f.cpus, f.single.unwrap_or(f.first)));
-    let mut wanted = if job.array { job.array_tasks.max(1) } else { 1 };
-    let mut claims = Vec::new();
-    if wanted == 1 {
-        let first = fits.first().map(|f| (f.weight, f.cpus));
-        let best = fits
-            .iter()
-            .take_while(|f| Some((f.weight, f.cpus)) == first)
-            .filter_map(|f| representative(ctx, scratch, f).map(|n| (n, f)))
-            .min_by_key(|&(n, _)| n);
-        return best.map(|(node, fit)| claim(node, fit, 1)).into_iter().collect();
-    }
-    for fit in fits.iter() {
-        let by_cpu = fit.cpus / fit.need_cpus.max(1);
-        let by_mem = match (fit.mem, fit.need_mem) {
-            (MEM_UNMANAGED, _) | (_, 0) => u32::MAX,
-            (has, each) => has / each,
-        };
-        let each = by_cpu.min(by_mem).max(1);
-        for node in members(ctx, scratch, fit) {
-            let here = each.min(wanted);
-            claims.push(claim(node, fit, here));
-            wanted -= here;
-            if wanted == 0 || claims.len() == MAX_ARRAY_NODES {
-                return claims;
-            }
-        }
-    }
-    claims
+/// Whether any node's memory is managed.
+fn manages_memory<V: RoomView>(ctx: &Context<'_, V>) -> bool {
+    ctx.roster.kinds.iter().any(|k| k.mem.is_some())
 }
 
 /// Whether memory is fuller than CPUs over the nodes of `partitions`.

@@ -16,28 +16,69 @@ use std::ops::ControlFlow;
 pub(crate) struct Fit {
     /// Loss in placeable CPUs.
     pub loss: f64,
+    /// Free memory per CPU over the job's; 1 where either is unknown.
+    pub quotient: f64,
     /// CPUs free before the job.
     pub cpus: u32,
     /// MB free before the job, or `MEM_UNMANAGED`.
     pub mem: u32,
-    /// CPUs the job takes there.
-    pub need_cpus: u32,
-    /// MB the job takes there.
-    pub need_mem: u32,
-    /// Partition set.
-    pub pset: u16,
-    /// Which of the scratch's needs this is for.
-    pub class: u16,
-    /// Node weight.
-    pub weight: u32,
-    /// First of `Rooms::members`, where `single` is `None`.
-    pub first: u32,
-    /// Members of the group, touched ones included.
-    pub members: u32,
-    /// Nodes that this stands for.
-    pub count: u32,
-    /// The one node, where it is looked at alone.
-    pub single: Option<u32>,
+    /// The group; of a single node too.
+    pub group: u32,
+    /// The one node, where it is looked at alone; else `GROUPED`.
+    pub single: u32,
+    /// Partition set and need, as [`Survey::slot`].
+    pub slot: u32,
+}
+
+/// `Fit::single` of a fit that stands for a group.
+pub(crate) const GROUPED: u32 = u32::MAX;
+
+/// The ends of what the nodes of one slot would cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    pub nodes: u64,
+    pub least_loss: f64,
+    pub worst_loss: f64,
+    pub least_quotient: f64,
+    pub most_quotient: f64,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self {
+            nodes: 0,
+            least_loss: f64::INFINITY,
+            worst_loss: f64::NEG_INFINITY,
+            least_quotient: 1.0,
+            most_quotient: 1.0,
+        }
+    }
+}
+
+impl Spread {
+    #[inline]
+    fn add(&mut self, loss: f64, quotient: f64, count: u32) {
+        self.nodes += u64::from(count);
+        self.least_loss = if loss < self.least_loss { loss } else { self.least_loss };
+        self.worst_loss = if loss > self.worst_loss { loss } else { self.worst_loss };
+        let (least, most) = (self.least_quotient, self.most_quotient);
+        self.least_quotient = if quotient < least { quotient } else { least };
+        self.most_quotient = if quotient > most { quotient } else { most };
+    }
+
+    /// With the ends of another.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.nodes += other.nodes;
+        self.least_loss = self.least_loss.min(other.least_loss);
+        self.worst_loss = self.worst_loss.max(other.worst_loss);
+        self.least_quotient = self.least_quotient.min(other.least_quotient);
+        self.most_quotient = self.most_quotient.max(other.most_quotient);
+    }
+
+    /// The largest `|ln|` of a quotient: at one of the ends.
+    pub(crate) fn worst_ratio(&self) -> f64 {
+        self.least_quotient.ln().abs().max(self.most_quotient.ln().abs())
+    }
 }
 
 /// Memory that one decision after another reuses.
@@ -52,13 +93,15 @@ pub struct Scratch {
     pub(crate) pset_needs: Vec<u64>,
     /// Nodes that their group does not speak for: promised or excluded.
     /// `(group, node, excluded)`, sorted.
-    pub(crate) touched: Vec<(u32, u32, bool)>,
+    pub(crate) touched: Vec<Touched>,
     /// Nodes with room.
     pub(crate) fits: Vec<Fit>,
     /// By partition: least loss.
     pub(crate) costs: Vec<f64>,
-    /// By partition set and need: least loss.
-    pub(crate) pset_costs: Vec<f64>,
+    /// By partition set and need: what its nodes would cost.
+    pub(crate) slots: Vec<Spread>,
+    /// By partition set and need: whether its nodes count for the choice.
+    pub(crate) counts: Vec<bool>,
 }
 
 impl Scratch {
@@ -73,6 +116,9 @@ impl Scratch {
         self.touched.binary_search_by_key(&(group, node), |&(g, n, _)| (g, n)).is_ok()
     }
 }
+
+/// Group, node, and whether it is excluded.
+type Touched = (u32, u32, bool);
 
 /// Which needs can differ by partition at most; further ones are not placed.
 const MAX_NEEDS: usize = 64;
@@ -132,6 +178,8 @@ impl Survey {
         let exclude = job.exclude.filter(|l| follow && !l.is_empty());
         survey.touch(ctx, exclude, scratch)?;
         scratch.fits.clear();
+        scratch.slots.clear();
+        scratch.slots.resize(roster.psets.len() * survey.stride, Spread::default());
         match node {
             Some(node) => survey.look_at(ctx, job, node, scratch),
             None => survey.look_at_all(ctx, job, scratch),
@@ -185,36 +233,37 @@ impl Survey {
         // No need can be met below these.
         let least_cpus = scratch.needs.iter().map(|n| n.on(1).0).min().unwrap_or(0);
         let least_mem = scratch.needs.iter().map(|n| n.on(1).1).min().unwrap_or(0);
-        let mut next = 0;
+        let (mut weigher, touched) = Weigher::new(ctx, job, self.stride, scratch);
+        let mut rest = touched;
         for i in 0..ctx.rooms.group_count() {
-            let index = u32::try_from(i).unwrap_or(u32::MAX);
-            let mut touched = 0;
-            while let Some(&(g, _, _)) = scratch.touched.get(next)
-                && g <= index
-            {
-                touched += u32::from(g == index);
-                next += 1;
-            }
             let Some((cpus, mem, pset)) = ctx.rooms.shape(i) else { break };
             if cpus < least_cpus || mem < least_mem {
                 continue;
             }
-            if scratch.pset_needs.get(usize::from(pset)).copied().unwrap_or(0) == 0 {
+            if weigher.pset_needs.get(usize::from(pset)).copied().unwrap_or(0) == 0 {
                 continue;
             }
             let Some(group) = ctx.rooms.group(i) else { break };
-            if group.count > touched {
-                self.weigh(ctx, job, &group, group.count - touched, None, scratch);
+            let index = u32::try_from(i).unwrap_or(u32::MAX);
+            let mut count = group.count;
+            while let Some((&(g, _, _), tail)) = rest.split_first()
+                && g <= index
+            {
+                count = count.saturating_sub(u32::from(g == index));
+                rest = tail;
+            }
+            if count > 0 {
+                weigher.weigh(&group, index, count, GROUPED);
             }
         }
-        for k in 0..scratch.touched.len() {
-            if let Some(&(_, node, false)) = scratch.touched.get(k) {
-                self.look_at(ctx, job, node, scratch);
+        for &(_, node, excluded) in touched {
+            if !excluded {
+                weigher.look_at(node);
             }
         }
     }
 
-    /// One node by itself, less what it has been promised.
+    /// The one node that the user named.
     fn look_at<V: RoomView>(
         &self,
         ctx: &Context<'_, V>,
@@ -222,91 +271,15 @@ impl Survey {
         node: u32,
         scratch: &mut Scratch,
     ) {
-        let Some(index) = ctx.rooms.group_of(node) else { return };
-        let excluded = scratch.touched.binary_search(&(index, node, true)).is_ok();
-        let Some(mut group) = ctx.rooms.group(index as usize) else { return };
-        if excluded {
-            return;
-        }
-        if let Ok(i) = ctx.promised.binary_search_by_key(&node, |p| p.node)
-            && let Some(p) = ctx.promised.get(i)
-        {
-            let less = |mem: u32| match mem {
-                MEM_UNMANAGED => mem,
-                m => m.saturating_sub(p.mem),
-            };
-            group.cpus = group.cpus.saturating_sub(p.cpus);
-            group.cpus_then = group.cpus_then.saturating_sub(p.cpus);
-            group.mem = less(group.mem);
-            group.mem_then = less(group.mem_then);
-            group.phi = scratch.mix.phi(group.cpus, group.mem);
-        }
-        self.weigh(ctx, job, &group, 1, Some(node), scratch);
-    }
-
-    /// Keeps a group (or node) where the job fits, for every need that
-    /// partitions of its nodes have.
-    #[inline]
-    fn weigh<V: RoomView>(
-        &self,
-        ctx: &Context<'_, V>,
-        job: &JobRequest<'_>,
-        group: &Group,
-        count: u32,
-        single: Option<u32>,
-        scratch: &mut Scratch,
-    ) {
-        let mut bits = scratch.pset_needs.get(usize::from(group.pset)).copied().unwrap_or(0);
-        while bits != 0 {
-            let class = bits.trailing_zeros();
-            bits &= bits - 1;
-            let Some(need) = scratch.needs.get(class as usize) else { continue };
-            let (mut cpus, mut mem, mut phi) = (group.cpus, group.mem, group.phi);
-            if group.taken_at != NEVER && ends_after(ctx.now, need.minutes, group.taken_at) {
-                cpus = cpus.min(group.cpus_then);
-                mem = mem.min(group.mem_then);
-                phi = scratch.mix.phi(cpus, mem);
-            }
-            let (mut need_cpus, need_mem) = need.on(u32::from(group.step));
-            if cpus < need_cpus || mem < need_mem {
-                continue;
-            }
-            if job.exclusive {
-                if !is_empty_node(ctx, group, single) || cpus < group.cpus {
-                    continue;
-                }
-                need_cpus = cpus;
-            }
-            let left = if mem == MEM_UNMANAGED { mem } else { mem - need_mem };
-            let loss = phi - scratch.mix.phi(cpus - need_cpus, left);
-            scratch.fits.push(Fit {
-                loss,
-                cpus,
-                mem,
-                need_cpus,
-                need_mem,
-                pset: group.pset,
-                class: u16::try_from(class).unwrap_or(0),
-                weight: group.weight,
-                first: group.first,
-                members: group.count,
-                count,
-                single,
-            });
+        let (mut weigher, touched) = Weigher::new(ctx, job, self.stride, scratch);
+        if !touched.iter().any(|&(_, n, excluded)| n == node && excluded) {
+            weigher.look_at(node);
         }
     }
 
     /// The least loss of each partition.
     fn cost_partitions<V: RoomView>(&self, ctx: &Context<'_, V>, scratch: &mut Scratch) {
         let roster = ctx.roster;
-        scratch.pset_costs.clear();
-        scratch.pset_costs.resize(roster.psets.len() * self.stride, f64::INFINITY);
-        for fit in &scratch.fits {
-            let at = self.slot(fit.pset, fit.class);
-            if let Some(cost) = scratch.pset_costs.get_mut(at) {
-                *cost = cost.min(fit.loss);
-            }
-        }
         scratch.costs.clear();
         scratch.costs.resize(roster.partitions.len(), f64::INFINITY);
         for (s, set) in roster.psets.iter().enumerate() {
@@ -315,17 +288,102 @@ impl Survey {
                     continue;
                 };
                 let at = s * self.stride + usize::from(class);
-                let least = scratch.pset_costs.get(at).copied().unwrap_or(f64::INFINITY);
+                let least = scratch.slots.get(at).map_or(f64::INFINITY, |s| s.least_loss);
                 if let Some(cost) = scratch.costs.get_mut(usize::from(p)) {
                     *cost = cost.min(least);
                 }
             }
         }
     }
+}
 
-    /// Where a partition set's need stands.
-    pub(crate) fn slot(&self, pset: u16, class: u16) -> usize {
-        usize::from(pset) * self.stride + usize::from(class)
+/// The hot loop's view of the scratch, taken apart once.
+struct Weigher<'s, 'c, V: RoomView> {
+    ctx: &'c Context<'c, V>,
+    exclusive: bool,
+    stride: u32,
+    mix: &'s Mix,
+    needs: &'s [Need],
+    pset_needs: &'s [u64],
+    fits: &'s mut Vec<Fit>,
+    slots: &'s mut [Spread],
+}
+
+impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
+    /// Also gives back the touched nodes.
+    fn new(
+        ctx: &'c Context<'c, V>,
+        job: &JobRequest<'_>,
+        stride: usize,
+        scratch: &'s mut Scratch,
+    ) -> (Self, &'s [Touched]) {
+        let Scratch { mix, needs, pset_needs, fits, slots, touched, .. } = scratch;
+        fits.reserve(ctx.rooms.group_count());
+        let stride = u32::try_from(stride).unwrap_or(u32::MAX);
+        (
+            Self { ctx, exclusive: job.exclusive, stride, mix, needs, pset_needs, fits, slots },
+            touched,
+        )
+    }
+
+    /// One node by itself, less what it has been promised.
+    fn look_at(&mut self, node: u32) {
+        let Some(index) = self.ctx.rooms.group_of(node) else { return };
+        let Some(mut group) = self.ctx.rooms.group(index as usize) else { return };
+        let promised = self.ctx.promised.binary_search_by_key(&node, |p| p.node);
+        if let Some(p) = promised.ok().and_then(|i| self.ctx.promised.get(i)) {
+            let less = |mem: u32| match mem {
+                MEM_UNMANAGED => mem,
+                m => m.saturating_sub(p.mem),
+            };
+            group.cpus = group.cpus.saturating_sub(p.cpus);
+            group.cpus_then = group.cpus_then.saturating_sub(p.cpus);
+            group.mem = less(group.mem);
+            group.mem_then = less(group.mem_then);
+            group.phi = self.mix.phi(group.cpus, group.mem);
+        }
+        self.weigh(&group, index, 1, node);
+    }
+
+    /// Keeps a group (or node) where the job fits, for every need that
+    /// partitions of its nodes have.
+    #[inline]
+    fn weigh(&mut self, group: &Group, index: u32, count: u32, single: u32) {
+        let mut bits = self.pset_needs.get(usize::from(group.pset)).copied().unwrap_or(0);
+        while bits != 0 {
+            let class = bits.trailing_zeros();
+            bits &= bits - 1;
+            let Some(need) = self.needs.get(class as usize) else { continue };
+            let (mut cpus, mut mem, mut phi) = (group.cpus, group.mem, group.phi);
+            if group.taken_at != NEVER && ends_after(self.ctx.now, need.minutes, group.taken_at) {
+                cpus = cpus.min(group.cpus_then);
+                mem = mem.min(group.mem_then);
+                phi = self.mix.phi(cpus, mem);
+            }
+            let (need_cpus, need_mem) = need.on(u32::from(group.step));
+            if cpus < need_cpus || mem < need_mem {
+                continue;
+            }
+            let mut takes = need_cpus;
+            if self.exclusive {
+                if !is_empty_node(self.ctx, group, single) || cpus < group.cpus {
+                    continue;
+                }
+                takes = cpus;
+            }
+            let managed = mem != MEM_UNMANAGED;
+            let left = if managed { mem - need_mem } else { mem };
+            let loss = phi - self.mix.phi(cpus - takes, left);
+            let quotient = if managed && need_mem != 0 {
+                f64::from(mem) * f64::from(need_cpus) / (f64::from(need_mem) * f64::from(cpus))
+            } else {
+                1.0
+            };
+            let slot = u32::from(group.pset) * self.stride + class;
+            let Some(spread) = self.slots.get_mut(slot as usize) else { continue };
+            spread.add(loss, quotient, count);
+            self.fits.push(Fit { loss, quotient, cpus, mem, group: index, single, slot });
+        }
     }
 }
 
@@ -371,8 +429,11 @@ fn ends_after(now: u64, minutes: Option<u32>, at: u32) -> bool {
 }
 
 /// Whether nothing at all runs on the group's nodes.
-fn is_empty_node<V: RoomView>(ctx: &Context<'_, V>, group: &Group, single: Option<u32>) -> bool {
-    let node = single.or_else(|| ctx.rooms.member(group.first as usize));
+fn is_empty_node<V: RoomView>(ctx: &Context<'_, V>, group: &Group, single: u32) -> bool {
+    let node = match single {
+        GROUPED => ctx.rooms.member(group.first as usize),
+        node => Some(node),
+    };
     node.and_then(|n| eligible::kind_of(ctx.roster, n)).is_some_and(|kind| {
         kind.cpus.0 == group.cpus && kind.mem.is_none_or(|m| m.0 <= u64::from(group.mem))
     })
