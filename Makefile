@@ -41,6 +41,8 @@ CONFDIR := $(SYSCONFDIR)/sjp
 
 # Debian's slurmctld runs Lua 5.1, others 5.3 or 5.4; sjp.lua picks the module.
 LUA_VERSIONS := 5.1 5.3 5.4
+# The commands of `sjp`, each with a manual page of its own.
+SJP_COMMANDS := status table place parse
 # The crates that tests without a Slurm cover; sjp-lua has calls of its own.
 UNIT_CRATES := sjp-core sjp-slurm sjp-table sjpd
 # Real-Slurm tests at the same time: each runs a cluster of its own.
@@ -80,6 +82,8 @@ build: build-programs $(LUA_VERSIONS:%=build-module-%) ## Release build of every
 	    cp -- "$(TARGET)/lua$${v/./}/release/libsjp_native.so" "$(DIST)/lib/sjp_native-$$v.so"; \
 	done
 	@"$(TARGET)/release/sjp" generate man "$(DIST)/man"
+	@test "$$(cd "$(DIST)/man" && LC_ALL=C && echo *)" = "$(sort $(man_pages))" || { \
+	    echo "the manual pages are not those that install puts down: SJP_COMMANDS in the Makefile" >&2; exit 1; }
 	@"$(TARGET)/release/sjp" generate completions "$(DIST)/completions"
 	@echo "built: $(DIST); next: make install"
 
@@ -104,6 +108,11 @@ $(LUA_VERSIONS:%=stage-module-%): stage-module-%:
 	@mkdir -p "$(STAGE)"
 	@$(call put,644,$(call lua_target,$*)/$(profile_dir)/libsjp_native.so,$(STAGE)/sjp_native-$*.so)
 
+# sjp-status.1 and so on.
+man_pages := sjpd.8 sjp.1 sjp.toml.5 $(SJP_COMMANDS:%=sjp-%.1)
+# sjp.1 -> man1/sjp.1
+man_file = man$(patsubst .%,%,$(suffix $(1)))/$(1)
+
 # --- install ---------------------------------------------------------------
 
 # Everything that install puts down and uninstall takes away, but sjp.toml.
@@ -113,9 +122,7 @@ installed_files = \
 	$(LIBDIR)/sjp.lua \
 	$(LUA_VERSIONS:%=$(LIBDIR)/sjp_native-%.so) \
 	$(UNITDIR)/sjpd.service \
-	$(MANDIR)/man8/sjpd.8 \
-	$(MANDIR)/man1/sjp.1 \
-	$(MANDIR)/man5/sjp.toml.5 \
+	$(foreach m,$(man_pages),$(MANDIR)/$(call man_file,$(m))) \
 	$(BASH_COMPLETIONS)/sjp \
 	$(BASH_COMPLETIONS)/sjpd \
 	$(ZSH_COMPLETIONS)/_sjp \
@@ -145,9 +152,9 @@ install: ## Install what `make` built into DESTDIR/PREFIX
 	@$(call put,644,$(DIST)/lib/sjp.lua,$(DESTDIR)$(LIBDIR)/sjp.lua)
 	@sed 's|/usr/sbin/sjpd|$(SBINDIR)/sjpd|; s|/etc/sjp/sjp.toml|$(CONFDIR)/sjp.toml|' etc/sjpd.service > "$(DIST)/sjpd.service"
 	@$(call put,644,$(DIST)/sjpd.service,$(DESTDIR)$(UNITDIR)/sjpd.service)
-	@$(call put,644,$(DIST)/man/sjpd.8,$(DESTDIR)$(MANDIR)/man8/sjpd.8)
-	@$(call put,644,$(DIST)/man/sjp.1,$(DESTDIR)$(MANDIR)/man1/sjp.1)
-	@$(call put,644,$(DIST)/man/sjp.toml.5,$(DESTDIR)$(MANDIR)/man5/sjp.toml.5)
+	@for m in $(man_pages); do \
+	    $(call put,644,$(DIST)/man/$$m,$(DESTDIR)$(MANDIR)/man$${m##*.}/$$m); \
+	done
 	@for c in sjp sjpd; do \
 	    $(call put,644,$(DIST)/completions/$$c.bash,$(DESTDIR)$(BASH_COMPLETIONS)/$$c); \
 	    $(call put,644,$(DIST)/completions/_$$c,$(DESTDIR)$(ZSH_COMPLETIONS)/_$$c); \
@@ -222,6 +229,12 @@ test-slurm: stage ## The real-Slurm suite (root)
 	SJP_STAGE="$(STAGE)" $(CARGO) test $(CARGOFLAGS) $(profile_flag) --target-dir "$(TARGET)" \
 	    -p sjp-tests -- --test-threads=$(SLURM_TEST_THREADS)
 
+.PHONY: test-debian13
+test-debian13: stage ## The same on Debian 13's Slurm, in a debootstrap folder (root)
+	@command -v debootstrap >/dev/null || { echo "needs debootstrap: apt-get install debootstrap" >&2; exit 1; }
+	$(CARGO) build $(CARGOFLAGS) --target-dir "$(TARGET)" -p sjpd --bins
+	CARGO_TARGET_DIR="$(TARGET)" SJP_STAGE="$(STAGE)" tests/debian13.sh test
+
 .PHONY: demo
 demo: ## sjp at work on a throwaway real Slurm (root)
 	@tests/install-deps.sh test
@@ -276,5 +289,5 @@ clean: ## Remove everything built
 
 .PHONY: help
 help: ## This list
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r t d; do printf '  make %-13s %s\n' "$$t" "$$d"; done
+	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r t d; do printf '  make %-13s %s\n' "$$t" "$$d"; done
 	@echo "variables: PREFIX DESTDIR SYSCONFDIR CARGO_TARGET_DIR PROFILE=debug|release CARGOFLAGS SLURM_TEST_THREADS"

@@ -40,7 +40,8 @@ for file in sbin/sjpd bin/sjp; do check "usr/$file is a program" mode 755 "$dest
 for file in \
     lib/sjp/sjp.lua lib/sjp/sjp_native-{5.1,5.3,5.4}.so \
     lib/systemd/system/sjpd.service \
-    share/man/man8/sjpd.8 share/man/man1/sjp.1 share/man/man5/sjp.toml.5 \
+    share/man/man8/sjpd.8 share/man/man5/sjp.toml.5 \
+    share/man/man1/sjp{,-status,-table,-place,-parse}.1 \
     share/bash-completion/completions/{sjp,sjpd} \
     share/zsh/site-functions/_{sjp,sjpd} \
     share/fish/vendor_completions.d/{sjp,sjpd}.fish \
@@ -50,14 +51,14 @@ for file in \
 done
 check "sjp.toml is the one of this release" cmp -s etc/sjp.toml "$conf"
 check "no sjp.toml.new beside it" test ! -e "$conf.new"
-check "nothing else was installed" test "$(find "$dest" -type f | wc -l)" -eq 24
+check "nothing else was installed" test "$(find "$dest" -type f | wc -l)" -eq 28
 check "no half-written file" test -z "$(find "$dest" -name '*.sjp-new')"
 check "sjpd answers" grep -q '^sjpd ' <<<"$("$dest/usr/sbin/sjpd" --version)"
 check "sjp answers" grep -q '^sjp ' <<<"$("$dest/usr/bin/sjp" --version)"
 check "the installed settings pass" "$dest/usr/sbin/sjpd" --config "$conf" --check-config >/dev/null
 check "the unit starts what was installed" grep -qx 'ExecStart=/usr/sbin/sjpd --config /etc/sjp/sjp.toml' "$dest/usr/lib/systemd/system/sjpd.service"
 if command -v man >/dev/null; then
-    for page in man8/sjpd.8 man1/sjp.1 man5/sjp.toml.5; do
+    for page in man8/sjpd.8 man1/sjp.1 man1/sjp-status.1 man5/sjp.toml.5; do
         said=$(man --warnings -l "$dest/usr/share/man/$page" 2>&1 >/dev/null </dev/null | head -5)
         check "$page formats without a warning: $said" test -z "$said"
     done
