@@ -3,8 +3,10 @@
 //!
 //! For people who look into a captured output; nothing acts on what comes from
 //! here. A table without a header is refused: nothing says which column is
-//! which. So is a row with another number of cells than the header (a name with
-//! the separator in it), and a value that fills its column and may be cut.
+//! which. A row with more cells than the header has a name or another free text
+//! with the separator in it: it is read where only one way to put the cells
+//! together leaves every number, time and state in its column, and refused
+//! otherwise. So is a value that fills its column and may be cut.
 
 use crate::{Parsed, Problem, array, record, state};
 use std::collections::BTreeMap;
@@ -131,7 +133,9 @@ pub fn nodes(text: &str) -> Parsed<TableNode> {
                         state: words.clone(),
                         partitions: Vec::new(),
                     });
-                    node.partitions.extend(partition.map(str::to_owned));
+                    if let Some(p) = partition.filter(|p| !node.partitions.iter().any(|q| q == p)) {
+                        node.partitions.push(p.to_owned());
+                    }
                 }
             }
             Err(what) => out.error(line, what, row),
@@ -216,10 +220,14 @@ impl<'a> Table<'a> {
                 cells
             }
         };
-        if cells.len() != self.columns.len() {
-            return Err(Problem::Cells { found: cells.len(), want: self.columns.len() });
+        if cells.len() == self.columns.len() {
+            return Ok(cells);
         }
-        Ok(cells)
+        let bad = Problem::Cells { found: cells.len(), want: self.columns.len() };
+        let Some(extra) = cells.len().checked_sub(self.columns.len()) else { return Err(bad) };
+        let mut fit = Fit { row, columns: &self.columns, ways: 0, tried: 0, cells: Vec::new() };
+        fit.put(&cells, extra, &mut Vec::with_capacity(self.columns.len()));
+        if fit.ways == 1 && fit.tried <= Fit::MOST { Ok(fit.cells) } else { Err(bad) }
     }
 
     /// The cells of every column of a name.
@@ -232,6 +240,117 @@ impl<'a> Table<'a> {
         let at = self.columns.iter().position(|c| is(c, names))?;
         cells.get(at).copied()
     }
+}
+
+/// The ways to put more cells than columns together, free texts taking the
+/// ones too many.
+struct Fit<'t, 'a> {
+    row: &'a str,
+    columns: &'t [&'t str],
+    /// Ways found in which every cell fits its column.
+    ways: usize,
+    /// Ways tried, of at most [`Self::MOST`].
+    tried: usize,
+    /// The cells of the last way found.
+    cells: Vec<&'a str>,
+}
+
+impl<'a> Fit<'_, 'a> {
+    const MOST: usize = 2_000;
+
+    fn put(&mut self, left: &[&'a str], extra: usize, taken: &mut Vec<&'a str>) {
+        if self.tried > Self::MOST || self.ways > 1 {
+            return;
+        }
+        let Some(column) = self.columns.get(taken.len()) else {
+            self.tried += 1;
+            if left.is_empty() {
+                self.ways += 1;
+                self.cells.clone_from(taken);
+            }
+            return;
+        };
+        let most = if free_text(column) { extra } else { 0 };
+        for more in 0..=most {
+            let Some(parts) = left.get(..=more) else { break };
+            let cell = self.join(parts);
+            if fits(column, cell) {
+                taken.push(cell);
+                self.put(&left[more + 1..], extra - more, taken);
+                taken.pop();
+            } else {
+                self.tried += 1;
+            }
+        }
+    }
+
+    /// The text of the row from the first part to the last.
+    fn join(&self, parts: &[&'a str]) -> &'a str {
+        let offset = |part: &str| part.as_ptr() as usize - self.row.as_ptr() as usize;
+        match parts {
+            [first, .., last] => &self.row[offset(first)..offset(last) + last.len()],
+            [only] => only,
+            [] => "",
+        }
+    }
+}
+
+/// Columns that hold text of users or operators.
+fn free_text(column: &str) -> bool {
+    is(
+        column,
+        &[
+            "NAME",
+            "COMMENT",
+            "COMMAND",
+            "WORK_DIR",
+            "WCKEY",
+            "ACCOUNT",
+            "REASON",
+            "NODELIST(REASON)",
+        ],
+    )
+}
+
+/// Whether a cell can stand in a column; any can in a column that is not
+/// known here.
+fn fits(column: &str, cell: &str) -> bool {
+    let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if is(column, &["JOBID"]) {
+        return array::job_ref(cell).is_some();
+    }
+    if is(column, &["STATE", "ST"]) {
+        return state::job(state::job_word(cell)).is_some()
+            || !cell.is_empty() && cell.bytes().all(|b| !b.is_ascii_digit() && b != b' ');
+    }
+    if is(column, &["TIME", "TIME_LIMIT", "TIME_LEFT", "TIMELIMIT"]) {
+        return crate::time::seconds(cell).is_some()
+            || crate::unset(cell)
+            || matches!(cell, "UNLIMITED" | "INVALID" | "NOT_SET" | "infinite");
+    }
+    if is(column, &["SUBMIT_TIME", "START_TIME", "END_TIME", "ELIGIBLE_TIME"]) {
+        let zone = jiff::tz::TimeZone::UTC;
+        return crate::time::instant("time", cell, &zone).is_ok();
+    }
+    if is(column, &["NODES", "CPUS", "MIN_CPUS", "UID", "PRIORITY", "ARRAY_JOB_ID", "WEIGHT"]) {
+        return digits(cell.trim_end_matches(['K', 'M']));
+    }
+    if is(column, &["MIN_MEMORY", "MEMORY", "TMP_DISK", "MIN_TMP_DISK"]) {
+        return crate::tres::mem(cell.trim_end_matches('+')).is_some();
+    }
+    if is(column, &["THREADS_PER_CORE", "CORES_PER_SOCKET", "SOCKETS_PER_NODE"]) {
+        return cell == "*" || digits(cell);
+    }
+    if is(column, &["OVER_SUBSCRIBE"]) {
+        return matches!(cell, "OK" | "YES" | "NO" | "USER" | "MCS");
+    }
+    if is(column, &["CONTIGUOUS"]) {
+        return matches!(cell, "0" | "1");
+    }
+    if is(column, &["S:C:T"]) {
+        return cell.split(':').count() == 3;
+    }
+    true
 }
 
 fn is(column: &str, names: &[&str]) -> bool {
@@ -288,6 +407,18 @@ mod tests {
         assert!(
             matches!(&parsed.errors[0].what, Problem::Cut { value, .. } if value == "slim,shor")
         );
+    }
+
+    #[test]
+    fn a_name_with_separators_is_put_together_where_only_one_way_fits() {
+        let text = "JOBID|NAME|STATE|CPUS|COMMENT\n7|a|b|RUNNING|4|x\n8|a|PENDING|4|x|y|z\n\
+            9|a|PENDING|4|PENDING|4|x\n10|a|b|c\n";
+        let parsed = jobs(text);
+        assert_eq!(parsed.records.iter().map(|j| j.id).collect::<Vec<_>>(), [7, 8]);
+        // Two ways fit the third row, none the last.
+        assert_eq!(parsed.errors.iter().map(|e| e.line).collect::<Vec<_>>(), [4, 5]);
+        let text = "NODELIST NODES STATE REASON\ns01 1 drained disk = bad, see #12\n";
+        assert_eq!(nodes(text).records[0].state, ["DRAINED"]);
     }
 
     #[test]

@@ -224,9 +224,15 @@ pub(crate) fn check(line: usize, node: &mut Node, tres_alloc: &str, out: &mut Pa
     }
 }
 
-/// Text on one line, runs of blanks as one.
+/// A reason on one line, runs of blanks as one, without what Slurm prints
+/// behind it.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let next = [" Comment=", " Extra=", " InstanceId=", " ReservationName="];
+    if let Some(at) = next.iter().filter_map(|key| line.find(key)).min() {
+        line.truncate(at);
+    }
+    line
 }
 
 /// Takes out every record whose name occurs more than once.
