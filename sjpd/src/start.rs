@@ -9,7 +9,6 @@ use crate::daemon::{Control, DaemonError, Setup, once, run};
 use crate::lock::LockError;
 use crate::logging;
 use crate::slurm::{SlurmCommands, runner_for};
-use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};

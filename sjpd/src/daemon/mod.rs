@@ -14,6 +14,11 @@ mod turn;
 mod waiting;
 mod world;
 
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
 pub use once::{Once, once};
 pub use world::unix_now;
 
