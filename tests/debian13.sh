@@ -61,6 +61,9 @@ make_folder() {
 }
 
 run_suite() {
+    # One run at a time: the end of one takes the mounts away from another.
+    exec 9>"$dir.lock"
+    flock 9
     make_folder
     trap unmount EXIT
     cd "$(dirname "$0")/.."

@@ -26,6 +26,7 @@
 mod accounting;
 mod cluster;
 mod commands;
+mod daemons;
 mod leftovers;
 mod lua;
 mod ports;
@@ -36,8 +37,9 @@ mod spec;
 mod wait;
 
 pub use accounting::ACCOUNT;
-pub use cluster::{Daemon, TestCluster};
+pub use cluster::TestCluster;
 pub use commands::{FILL_JOB_NAME, JOB_DEADLINE, Job, parse_record};
+pub use daemons::Daemon;
 pub use lua::{Answer, DIR_MARK, build_dir, job_submit_text, stage_dir};
 pub use nix::sys::signal::Signal;
 pub use process::{Background, Output};
