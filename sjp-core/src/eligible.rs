@@ -178,7 +178,7 @@ pub fn accepts(
             && roster.psets.get(usize::from(kind.pset)).is_some_and(|s| s.contains(&index))
     };
     let big_enough = match node {
-        Some(n) => kind_of(roster, n).as_ref().is_some_and(|k| holds(&k)),
+        Some(n) => kind_of(roster, n).is_some_and(|k| holds(&k)),
         None => roster.kinds.iter().any(|k| holds(&k)),
     };
     if big_enough { Ok(need) } else { Err(NotEligible::TooSmall) }

@@ -397,11 +397,11 @@ fn close(out: &mut String, open: Option<Open>) {
     let Some(Open { prefix, runs }) = open else { return };
     separate(out);
     out.push_str(&prefix);
-    if let [Run { lo, hi, width }] = runs[..] {
-        if lo == hi {
-            let _ = write!(out, "{lo:0width$}");
-            return;
-        }
+    if let [Run { lo, hi, width }] = runs[..]
+        && lo == hi
+    {
+        let _ = write!(out, "{lo:0width$}");
+        return;
     }
     out.push('[');
     for (i, Run { lo, hi, width }) in runs.into_iter().enumerate() {

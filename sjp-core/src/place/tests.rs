@@ -10,6 +10,9 @@ use crate::publish::{RoomsInput, RosterInput, build_rooms, build_roster};
 use crate::units::{Cpus, Limit, MemMb};
 use proptest::prelude::*;
 
+/// What is changed of a partition, by name.
+type Change = (&'static str, fn(&mut Partition));
+
 #[derive(Debug)]
 struct Site {
     nodes: Vec<Node>,
@@ -305,7 +308,7 @@ fn an_exclusive_job_needs_an_empty_node() {
 #[test]
 fn partitions_slurm_would_refuse_are_never_set() {
     let base = job(8, 8_000);
-    let refuse: [(&str, fn(&mut Partition)); 12] = [
+    let refuse: &[Change] = &[
         ("state", |p| p.state = "DOWN".to_owned()),
         ("inactive", |p| p.state = "INACTIVE".to_owned()),
         ("max_time", |p| p.max_time = Limit::At(59)),

@@ -104,7 +104,8 @@ pub(super) fn managed_mem(node: &Node, config: &SlurmConfig) -> Option<MemMb> {
 
 /// Whether sjp would ever place on the node, whatever its state is now.
 fn placeable_ever(node: &Node, policy: &Policy) -> bool {
-    !(policy.exclude_gpu_nodes && node.gpus.total > 0) && !node.state.iter().any(|s| s == "FUTURE")
+    let excluded = policy.exclude_gpu_nodes && node.gpus.total > 0;
+    !excluded && node.state.iter().all(|s| s != "FUTURE")
 }
 
 /// The number of `item`, a new one where it is new.

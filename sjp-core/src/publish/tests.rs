@@ -7,6 +7,9 @@ use crate::ledger::{Ledger, PINNED};
 use crate::publication::{Claim, Group, MEM_UNMANAGED, NEVER, NO_GROUP, Roster};
 use crate::units::{Cpus, Limit, MemMb, MemPer};
 
+/// What is changed of a partition, and the reason it is then closed for.
+type Change = (&'static str, fn(&mut Partition));
+
 const NOW: i64 = 1_000_000;
 
 fn node(name: &str) -> Node {
@@ -206,7 +209,7 @@ fn partitions_are_closed_with_a_reason() {
     let nodes = [node("n1"), Node { partitions: vec!["gpu".to_owned()], ..node("g1") }];
     let mut nodes = nodes;
     nodes[1].gpus.total = 4;
-    let close: [(&str, fn(&mut Partition)); 8] = [
+    let close: &[Change] = &[
         ("state DRAIN", |p| p.state = "DRAIN".to_owned()),
         ("topology.exclude_interactive", |p| p.name = "interactive".to_owned()),
         ("RootOnly=YES", |p| p.root_only = true),
@@ -222,7 +225,7 @@ fn partitions_are_closed_with_a_reason() {
         let roster = roster_of(&nodes, &[p], &config());
         assert_eq!(
             (roster.partitions[0].open, roster.partitions[0].closed_because.as_str()),
-            (false, why)
+            (false, *why)
         );
     }
     let linear = SlurmConfig { select_type: "select/linear".to_owned(), ..config() };
