@@ -318,7 +318,12 @@ pub fn assoc_mgr(text: &str) -> Parsed<QosCaps> {
     let mut whose: Option<String> = None;
     let mut inside = false;
     let mut found = text.trim().is_empty();
-    for (index, line) in text.lines().enumerate() {
+    let lines = text
+        .lines()
+        .enumerate()
+        .flat_map(|(index, line)| unrolled(line).into_iter().map(move |part| (index, part)));
+    for (index, line) in lines {
+        let line = line.as_str();
         found |= line.starts_with("Current Association Manager state");
         if line.trim() == "QOS Records" {
             (inside, found) = (true, true);
@@ -370,6 +375,31 @@ pub fn assoc_mgr(text: &str) -> Parsed<QosCaps> {
         out.error(1, Problem::Unknown { want: "the output of scontrol show assoc_mgr" }, text);
     }
     out
+}
+
+/// A QOS on one line (`-o`) as the lines it has without: its own values, then
+/// `NAME={...}` for each account and user. Any other line is given back alone.
+fn unrolled(line: &str) -> Vec<String> {
+    const ACCOUNTS: &str = " Account Limits=";
+    const USERS: &str = " User Limits=";
+    let parts = line.strip_prefix("QOS=").and_then(|_| {
+        let (own, rest) = line.split_once(ACCOUNTS)?;
+        let (accounts, users) = rest.split_once(USERS)?;
+        Some((own, accounts, users))
+    });
+    let Some((own, accounts, users)) = parts else { return vec![line.to_owned()] };
+    let (name, values) = own.split_once(' ').unwrap_or((own, ""));
+    let mut lines = vec![name.to_owned(), format!("    {values}")];
+    for (title, entries) in [(ACCOUNTS, accounts), (USERS, users)] {
+        lines.push(title.trim_end_matches('=').to_owned());
+        for entry in entries.split('}') {
+            if let Some((name, values)) = entry.split_once("={") {
+                lines.push(format!("      {}", name.trim()));
+                lines.push(format!("        {values}"));
+            }
+        }
+    }
+    lines
 }
 
 fn values<'a>(
@@ -503,6 +533,11 @@ mod tests {
                 QosCaps { name: "capped".into(), can_reject: true, ..QosCaps::default() },
             ]
         );
+        let line = "QOS Records\nQOS=normal(1) UsageRaw=0.0 GrpSubmitJobs=N(24) Account Limits= \
+            root={MaxSubmitJobsPA=N(24) MaxTRESPA=cpu=200(60),mem=N(1)} a b={MaxTRESPA=cpu=200(4)} \
+            User Limits= 0={MaxTRESPU=cpu=160(9)} anna(1000)={MaxTRESPU=cpu=160(16)}\n\
+            QOS=capped(2) GrpSubmitJobs=5(0) Account Limits=No Accounts User Limits=No Users\n";
+        assert_eq!(assoc_mgr(line).records, parsed.records);
         let limits = [
             Qos { name: "flex".into(), max_cpus_per_user: Some(8), ..Qos::default() },
             Qos { name: "normal".into(), ..Qos::default() },

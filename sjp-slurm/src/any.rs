@@ -121,9 +121,7 @@ fn jobs(text: &str, zone: &TimeZone) -> Value {
 fn own_query(text: &str) -> Option<Query> {
     let (_, rest) = text.split_once("|b")?;
     let nonce = rest.get(..16).filter(|_| rest[16..].starts_with('|'))?;
-    let query = Query::new(u64::from_str_radix(nonce, 16).ok()?);
-    let marks = text.contains(&format!("|a{nonce}|"));
-    Some(if marks { query } else { query.without_marks() })
+    u64::from_str_radix(nonce, 16).ok().map(Query::new)
 }
 
 fn answer<T>(kind: Kind, parsed: Parsed<T>, view: impl Fn(&T) -> Value) -> Value {

@@ -1,28 +1,28 @@
 //! The queue: the arguments that make squeue print what is read here, and the
 //! reader for just that.
 //!
-//! Some of what squeue prints is text that users or the site wrote: without
+//! Some of what squeue prints is text that users or the site wrote. Without
 //! accounting enforcement an account is any text, and Slurm quotes it in a
-//! job's reason; the AdminComment may hold what the site's job_submit.lua
+//! job's reason; so is a QOS (24.11); required nodes may hold any name beside a
+//! known one (24.11); the AdminComment may hold what the site's job_submit.lua
 //! copied from a user. Such text may hold separators, line breaks and whole
 //! imitated rows. So every call of squeue carries a nonce that nobody knew
-//! when the jobs were submitted, and records are cut at the nonce, never at
-//! line ends: no text can begin, end or add a row. The columns between are
-//! numbers and names that Slurm checks.
+//! when the jobs were submitted, and records and those columns are cut at the
+//! nonce, never at line ends: no text can begin, end, add or shift a row. The
+//! other columns are numbers and names that Slurm checks.
 
 use crate::{Parsed, Problem, array, record, state, time, tres};
 use jiff::tz::TimeZone;
 use sjp_core::cluster::Job;
 use sjp_core::units::{Cpus, MemMb, MemPer};
 
-/// The columns between the job id and the reservation, in order.
+/// The columns behind the job id that hold no free text, in order.
 const MIDDLE: &[&str] = &[
     "ArrayJobID",
     "ArrayTaskID",
     "UserID",
     "State",
     "Partition",
-    "ReqNodes",
     "SchedNodes",
     "NodeList",
     "SubmitTime",
@@ -38,11 +38,13 @@ const MIDDLE: &[&str] = &[
     "tres-per-node",
     "tres-per-socket",
     "tres-per-task",
-    "QOS",
     "PriorityLong",
     "OverSubscribe",
     "Dependency",
 ];
+/// The columns behind those, each up to the nonce with its letter.
+const FREE: &[(&str, char)] =
+    &[("Reservation", 'r'), ("ReqNodes", 'n'), ("QOS", 'q'), ("Reason", 'a')];
 
 /// One call of squeue.
 #[derive(Clone, Debug)]
@@ -78,12 +80,12 @@ impl Query {
         for column in MIDDLE {
             columns.push_str(&format!(",{column}:0|"));
         }
-        columns.push_str(&format!(",Reservation:0|r{n}|"));
-        if self.marks {
-            columns.push_str(&format!(",Reason:0|a{n}|,admin_comment:0|e{n}"));
-        } else {
-            columns.push_str(&format!(",Reason:0|e{n}"));
+        for (column, letter) in FREE {
+            columns.push_str(&format!(",{column}:0|{letter}{n}|"));
         }
+        // Without marks, the user's id stands in for the comment.
+        let last = if self.marks { "admin_comment" } else { "UserID" };
+        columns.push_str(&format!(",{last}:0|e{n}"));
         // All partitions, hidden ones too; memory in MB; by default jobs that
         // ended are left out, those completing are not.
         ["-a", "-h", "--noconvert", "-O"]
@@ -121,24 +123,29 @@ impl Query {
     }
 
     fn row(&self, row: &str, begin: &str, zone: &TimeZone) -> Result<Job, Problem> {
-        let bad = Problem::Unknown { want: "a row of the columns asked for" };
-        let (id, row) = row.split_once(begin).ok_or(bad.clone())?;
-        let (middle, tail) = row.split_once(&format!("|r{}|", self.nonce)).ok_or(bad.clone())?;
-        let (reason, comment) = if self.marks {
-            let (reason, comment) =
-                tail.split_once(&format!("|a{}|", self.nonce)).ok_or(bad.clone())?;
-            (reason, Some(if comment == "(null)" { "" } else { comment }.to_owned()))
-        } else {
-            (tail, None)
-        };
-        // The reservation, last here, may hold the separator in its name.
-        let mut cells = middle.splitn(MIDDLE.len() + 1, '|');
-        let mut next = || {
-            cells.next().ok_or(Problem::Cells {
-                found: middle.matches('|').count() + 1,
-                want: MIDDLE.len() + 1,
-            })
-        };
+        let bad = || Problem::Unknown { want: "a row of the columns asked for" };
+        let (id, mut row) = row.split_once(begin).ok_or_else(bad)?;
+        let mut free = [""; FREE.len()];
+        let mut middle = "";
+        for (cell, (_, letter)) in free.iter_mut().zip(FREE) {
+            let (text, rest) =
+                row.split_once(&format!("|{letter}{}|", self.nonce)).ok_or_else(bad)?;
+            (*cell, row) = (text, rest);
+            if *letter == 'r' {
+                // The first of them stands behind the others' last separator.
+                let at = text.match_indices('|').nth(MIDDLE.len() - 1).map(|(at, _)| at);
+                let at = at.ok_or(Problem::Cells {
+                    found: text.matches('|').count() + 1,
+                    want: MIDDLE.len() + 1,
+                })?;
+                (middle, *cell) = (&text[..at], &text[at + 1..]);
+            }
+        }
+        let [reservation, req_nodes, qos, reason] = free;
+        let comment =
+            self.marks.then(|| if row == "(null)" { String::new() } else { row.to_owned() });
+        let mut cells = middle.split('|');
+        let mut next = || cells.next().ok_or_else(bad);
         let id: u32 = record::number("JobID", Some(id))?;
         let array_id: u32 = record::number("ArrayJobID", Some(next()?))?;
         let tasks = next()?;
@@ -150,7 +157,9 @@ impl Query {
             want: "a job state",
         })?;
         let partitions = crate::list(next()?);
-        let req_nodes = record::hosts("ReqNodes", next()?)?;
+        // Names that are no hostlist are the user's, and no node's.
+        let req_nodes =
+            record::hosts("ReqNodes", req_nodes).unwrap_or_else(|_| vec![req_nodes.to_owned()]);
         let sched_nodes = record::hosts("SchedNodes", next()?)?;
         let nodes = record::hosts("NodeList", next()?)?;
         let submit = time::instant("SubmitTime", next()?, zone)?.unwrap_or_default();
@@ -162,19 +171,17 @@ impl Query {
         let node_count = count("NumNodes", next()?)?;
         let min_memory = amount("MinMemory", next()?)?;
         let tres = next()?;
-        let mem = memory(min_memory, tres, cpus, node_count)?;
+        let mem = memory(min_memory, tres)?;
         let mut gres = tres.contains("gres/");
         for _ in 0..4 {
             gres |= next()?.contains("gres");
         }
-        let qos = next()?;
         let priority = record::number("PriorityLong", Some(next()?))?;
         let exclusive = self.no_means_exclusive && next()? == "NO";
         if !self.no_means_exclusive {
             next()?;
         }
         let dependency = next()?;
-        let reservation = next()?;
         let array = !crate::unset(tasks);
         Ok(Job {
             id,
@@ -234,14 +241,20 @@ fn amount(key: &'static str, value: &str) -> Result<MemMb, Problem> {
 }
 
 /// Memory from `MinMemory`, which does not tell whether it is for each CPU or
-/// each node, and the job's TRES, which holds the total.
-fn memory(min: MemMb, tres: &str, cpus: u32, nodes: u32) -> Result<MemPer, Problem> {
+/// each node, and the job's TRES, which holds the total and for how many CPUs
+/// and nodes it is (before a job was looked at, not always those it will get).
+fn memory(min: MemMb, tres: &str) -> Result<MemPer, Problem> {
     if min == MemMb(0) {
         // --mem=0, or no request and no default: all of the node's.
         return Ok(MemPer::Node(MemMb(0)));
     }
     let Some(total) = tres::get(tres, "mem") else { return Ok(MemPer::Node(min)) };
     let total = amount("tres-alloc", total)?;
+    let of = |name| match tres::get(tres, name) {
+        Some(n) => count("tres-alloc", n),
+        None => Ok(1),
+    };
+    let (cpus, nodes) = (of("cpu")?, of("node")?);
     Ok(if cpus > nodes && total == min.times(Cpus(cpus)) {
         MemPer::Cpu(min)
     } else {
@@ -260,7 +273,8 @@ mod tests {
 
     fn row(id: &str, middle: &[(&str, &str)], reason: &str, comment: &str) -> String {
         let mut cells = Vec::new();
-        for column in MIDDLE.iter().chain(&["Reservation"]) {
+        let value = |column: &str| middle.iter().find(|(c, _)| *c == column).map(|(_, v)| *v);
+        for column in MIDDLE {
             let default = match *column {
                 "ArrayJobID" => id,
                 "ArrayTaskID" | "tres-per-job" | "tres-per-node" | "tres-per-socket"
@@ -268,7 +282,7 @@ mod tests {
                 "UserID" => "1000",
                 "State" => "PENDING",
                 "Partition" => "slim,fat",
-                "SchedNodes" | "Dependency" | "Reservation" => "(null)",
+                "SchedNodes" | "Dependency" => "(null)",
                 "SubmitTime" | "EligibleTime" => "1796056809",
                 "StartTime" | "EndTime" => "N/A",
                 "TimeLimit" => "1-00:00:00",
@@ -276,15 +290,19 @@ mod tests {
                 "NumNodes" => "1",
                 "MinMemory" => "2000M",
                 "tres-alloc" => "cpu=4,mem=8000M,node=1,billing=4",
-                "QOS" => "normal",
                 "PriorityLong" => "10500",
                 "OverSubscribe" => "OK",
                 _ => "",
             };
-            cells.push(middle.iter().find(|(c, _)| c == column).map_or(default, |(_, v)| v));
+            cells.push(value(column).unwrap_or(default));
         }
+        cells.push(value("Reservation").unwrap_or("(null)"));
         let n = format!("{NONCE:016x}");
-        format!("{id}|b{n}|{}|r{n}|{reason}|a{n}|{comment}|e{n}\n", cells.join("|"))
+        let (nodes, qos) = (value("ReqNodes").unwrap_or(""), value("QOS").unwrap_or("normal"));
+        format!(
+            "{id}|b{n}|{}|r{n}|{nodes}|n{n}|{qos}|q{n}|{reason}|a{n}|{comment}|e{n}\n",
+            cells.join("|")
+        )
     }
 
     fn read(text: &str) -> Parsed<Job> {
@@ -319,9 +337,9 @@ mod tests {
         let columns = args.last().unwrap();
         assert!(columns.starts_with("JobID:0|b0123456789abcdef|,ArrayJobID:0|,"), "{columns}");
         assert!(columns.ends_with("|,admin_comment:0|e0123456789abcdef"), "{columns}");
-        assert_eq!(columns.split(',').count(), MIDDLE.len() + 4);
+        assert_eq!(columns.split(',').count(), MIDDLE.len() + FREE.len() + 2);
         let bare = Query::new(NONCE).without_marks().args();
-        assert!(bare.last().unwrap().ends_with(",Reason:0|e0123456789abcdef"));
+        assert!(bare.last().unwrap().ends_with("|,UserID:0|e0123456789abcdef"));
     }
 
     #[test]
@@ -389,14 +407,17 @@ mod tests {
 
     #[test]
     fn memory_in_its_kinds() {
-        for (min, tres, cpus, nodes, want) in [
-            (2000, "cpu=4,mem=8000M", 4, 1, MemPer::Cpu(MemMb(2000))),
-            (2000, "cpu=4,mem=2000M", 4, 1, MemPer::Node(MemMb(2000))),
-            (2000, "cpu=2,mem=4000M", 2, 2, MemPer::Node(MemMb(2000))),
-            (2000, "", 4, 1, MemPer::Node(MemMb(2000))),
-            (0, "cpu=1,mem=2T", 1, 1, MemPer::Node(MemMb(0))),
+        for (min, tres, want) in [
+            (2000, "cpu=4,mem=8000M,node=1", MemPer::Cpu(MemMb(2000))),
+            (2000, "cpu=4,mem=2000M,node=1", MemPer::Node(MemMb(2000))),
+            (2000, "cpu=2,mem=4000M,node=2", MemPer::Node(MemMb(2000))),
+            (8192, "cpu=16,mem=16G,node=2", MemPer::Node(MemMb(8192))),
+            // Of a job for two nodes, before the scheduler looked at it.
+            (8192, "cpu=4,mem=8G,node=1", MemPer::Node(MemMb(8192))),
+            (2000, "", MemPer::Node(MemMb(2000))),
+            (0, "cpu=1,mem=2T", MemPer::Node(MemMb(0))),
         ] {
-            assert_eq!(memory(MemMb(min), tres, cpus, nodes), Ok(want), "{min} {tres}");
+            assert_eq!(memory(MemMb(min), tres), Ok(want), "{min} {tres}");
         }
     }
 
@@ -410,10 +431,14 @@ mod tests {
             format!("|e{n}\n{forged}"),
             "a|b||c\n\n".to_owned(),
         ] {
-            let out = row("7", &[], &text, &text) + &row("8", &[], "Priority", "(null)");
+            let free = [("QOS", text.as_str()), ("ReqNodes", "a|b[c"), ("Reservation", &text)];
+            let out = row("7", &free, &text, &text) + &row("8", &[], "Priority", "(null)");
             let parsed = read(&out);
             assert!(parsed.errors.is_empty(), "{parsed:?}");
             let mut first = plain();
+            first.qos = text.clone();
+            first.req_nodes = vec!["a|b[c".into()];
+            first.reservation = Some(text.clone());
             first.reason = text.clone();
             first.admin_comment = Some(text);
             assert_eq!(parsed.records, [first, Job { id: 8, ..plain() }]);
@@ -439,10 +464,10 @@ mod tests {
     #[test]
     fn a_squeue_without_admin_comment_is_told() {
         let n = "0123456789abcdef";
-        let text = row("7", &[], "Priority", "").replace(&format!("|a{n}||e{n}"), "");
+        let text = row("7", &[], "Priority", "").replace(&format!("|e{n}"), "");
         let parsed = read(&text);
         assert_eq!(parsed.errors[0].what, Problem::NoMarks);
-        let text = text.replace("|Priority", &format!("|Priority|e{n}"));
+        let text = row("7", &[], "Priority", "1000");
         let parsed = Query::new(NONCE).without_marks().read(&text, &TimeZone::UTC);
         assert_eq!(parsed.records, [Job { admin_comment: None, ..plain() }]);
     }
@@ -459,7 +484,7 @@ mod tests {
         #[test]
         fn no_text_panics(cells in proptest::collection::vec("[0-9a-z\\[\\],:%|-]{0,12}", 20..30)) {
             let n = format!("{NONCE:016x}");
-            let text = format!("1|b{n}|{}|r{n}||a{n}||e{n}", cells.join("|"));
+            let text = format!("1|b{n}|{}|r{n}||n{n}||q{n}||a{n}||e{n}", cells.join("|"));
             let _ = read(&text);
         }
     }
