@@ -36,7 +36,7 @@ fn help_is_as_recorded() {
     let mut sjp = SjpArgs::command().term_width(90);
     sjp.build();
     is_recorded("sjp.txt", &sjp.render_long_help().to_string());
-    for name in ["status", "table", "place"] {
+    for name in ["status", "table", "place", "parse"] {
         let sub = sjp.find_subcommand_mut(name).unwrap();
         is_recorded(&format!("sjp-{name}.txt"), &sub.render_long_help().to_string());
     }
@@ -61,6 +61,8 @@ fn wrong_command_lines_end_with_64_on_standard_error() {
         (&["stauts"], "similar subcommand exists: 'status'"),
         (&["table", "--nod", "x"], "'--node'"),
         (&["place", "--cpus", "many"], "--cpus"),
+        (&["parse"], "<KIND>"),
+        (&["parse", "nods"], "'nodes'"),
         (&["table", "--config"], "--config <FILE>"),
     ] {
         let ran = run(args).ends(64).complains(&[part]);
@@ -99,6 +101,7 @@ fn manual_pages_are_written() {
         ("sjp-status.1", ".TH sjp-status 1"),
         ("sjp-table.1", ".TH sjp-table 1"),
         ("sjp-place.1", ".TH sjp-place 1"),
+        ("sjp-parse.1", ".TH sjp-parse 1"),
         ("sjpd.8", ".TH sjpd 8"),
         ("sjp.toml.5", ".TH sjp.toml 5"),
     ] {

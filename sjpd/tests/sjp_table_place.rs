@@ -62,6 +62,9 @@ fn table_json_holds_the_same() {
     assert_eq!(names(&json["partitions"], "name"), ["fat", "old", "slim"]);
     assert_eq!(json["partitions"][1]["open"], false);
     assert_eq!(json["partitions"][2]["cpus_free"], 88);
+    // s01: 24 free CPUs, memory for 56,000 / 4267 = 13.12 of them.
+    let stranded = json["partitions"][2]["stranded"].as_f64().unwrap();
+    assert!((stranded - (24.0 - 56_000.0 / 4267.0) - (64.0 - 256_000.0 / 4267.0)).abs() < 1e-9);
     assert_eq!(json["groups"].as_array().unwrap().len(), 3);
     assert_eq!(json["mode"], "enforce");
     assert_eq!(json["stale"], false);

@@ -49,13 +49,22 @@ pub enum SjpCommand {
 
     /// What sjpd has published: nodes, their room, partitions
     ///
-    /// Only root and SlurmUser can read the table.
+    /// Placeable: the CPUs that the work of [policy] demand could use there.
+    /// Stranded: free CPUs that a job of [policy] demand_median cannot use for
+    /// want of memory. Only root and SlurmUser can read the table.
     Table(TableArgs),
 
     /// Where a job would be placed now, why, and what came next
     ///
     /// Claims nothing, writes nothing. Only root and SlurmUser can read the table.
     Place(PlaceArgs),
+
+    /// What the readers make of captured output of Slurm's commands
+    ///
+    /// Reads what scontrol show, squeue, sinfo and sacctmgr print, as text or
+    /// JSON. Times without a zone are taken as local (TZ). Unreadable records
+    /// are listed as errors; the good ones are kept.
+    Parse(ParseArgs),
 
     /// Write manual pages, shell completions or the sample settings into a folder
     #[command(hide = true)]
@@ -141,4 +150,16 @@ pub struct PlaceArgs {
     /// Nodes the user excludes (a host list)
     #[arg(long, short = 'x', value_name = "NODES")]
     pub exclude: Option<String>,
+}
+
+/// `sjp parse`.
+#[derive(Clone, Debug, Args)]
+pub struct ParseArgs {
+    /// nodes, partitions, config, reservations, jobs, qos or assoc
+    #[arg(value_name = "KIND", value_parser = ["nodes", "partitions", "config", "reservations", "jobs", "qos", "assoc"], hide_possible_values = true)]
+    pub kind: String,
+
+    /// The captured output; without this, or with -, standard input
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }

@@ -2,6 +2,7 @@
 //! answers with text or JSON and an exit code. Nothing here changes anything.
 
 mod live;
+mod parse;
 mod place;
 mod status;
 mod table;
@@ -67,6 +68,7 @@ pub fn answer(args: &SjpArgs) -> Answer {
         SjpCommand::Status => status::answer(&args.source(), json),
         SjpCommand::Table(table) => with_config(&|config| table::answer(config, table, json)),
         SjpCommand::Place(job) => with_config(&|config| place::answer(config, job, json)),
+        SjpCommand::Parse(what) => parse::answer(what, json),
         SjpCommand::Generate { what, dir } => {
             let done = match what {
                 Generate::Man => cli::manuals(dir),

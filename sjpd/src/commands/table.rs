@@ -26,9 +26,9 @@ pub fn answer(config: &Config, args: &TableArgs, json: bool) -> Answer {
         Err(why) => return Answer::failed(Exit::Critical, json, &why),
     };
     if json {
-        Answer::json(Exit::Ok, &as_json(&live, &nodes))
+        Answer::json(Exit::Ok, &as_json(&live, &nodes, config.policy.demand_median))
     } else {
-        Answer::ok(as_text(&live, &nodes, args))
+        Answer::ok(as_text(&live, &nodes, args, config.policy.demand_median))
     }
 }
 
@@ -96,7 +96,7 @@ fn partition_names(live: &Live, indices: &[u16]) -> Vec<String> {
         .collect()
 }
 
-fn as_text(live: &Live, nodes: &[u32], args: &TableArgs) -> String {
+fn as_text(live: &Live, nodes: &[u32], args: &TableArgs, median: f64) -> String {
     let roster = &live.roster;
     let mut out = format!(
         "node data {} old{}, publication {} of sjpd {}\n\n",
@@ -148,7 +148,7 @@ fn as_text(live: &Live, nodes: &[u32], args: &TableArgs) -> String {
     out.push_str(&grid.render());
     if args.node.is_none() {
         out.push('\n');
-        out.push_str(&partitions_text(live, args));
+        out.push_str(&partitions_text(live, args, median));
         let usable: u64 = live.rooms.groups.iter().map(|g| u64::from(g.count)).sum();
         let _ = writeln!(
             out,
@@ -169,9 +169,11 @@ struct Sum {
     cpus: u64,
     mem: u64,
     phi: f64,
+    /// Free CPUs that the typical job cannot use for want of memory.
+    stranded: f64,
 }
 
-fn sums(live: &Live) -> Vec<Sum> {
+fn sums(live: &Live, median: f64) -> Vec<Sum> {
     let roster = &live.roster;
     let mut sums: Vec<Sum> = roster.partitions.iter().map(|_| Sum::default()).collect();
     for node in 0..roster.nodes.len() {
@@ -186,6 +188,7 @@ fn sums(live: &Live) -> Vec<Sum> {
                 sum.phi += g.phi;
                 if g.mem != MEM_UNMANAGED {
                     sum.mem += u64::from(g.mem);
+                    sum.stranded += (f64::from(g.cpus) - f64::from(g.mem) / median).max(0.0);
                 }
             }
         }
@@ -193,7 +196,7 @@ fn sums(live: &Live) -> Vec<Sum> {
     sums
 }
 
-fn partitions_text(live: &Live, args: &TableArgs) -> String {
+fn partitions_text(live: &Live, args: &TableArgs, median: f64) -> String {
     let mut grid = Grid::new([
         "partition",
         "tier",
@@ -202,9 +205,10 @@ fn partitions_text(live: &Live, args: &TableArgs) -> String {
         "free cpus",
         "free memory",
         "placeable",
+        "stranded",
         "state",
     ]);
-    for (rule, sum) in live.roster.partitions.iter().zip(sums(live)) {
+    for (rule, sum) in live.roster.partitions.iter().zip(sums(live, median)) {
         if args.partition.as_ref().is_some_and(|p| *p != rule.name) {
             continue;
         }
@@ -221,13 +225,14 @@ fn partitions_text(live: &Live, args: &TableArgs) -> String {
             sum.cpus.to_string(),
             MemMb(sum.mem).to_string(),
             format!("{:.1}", sum.phi),
+            format!("{:.1}", sum.stranded),
             state,
         ]);
     }
     grid.render()
 }
 
-fn as_json(live: &Live, nodes: &[u32]) -> Value {
+fn as_json(live: &Live, nodes: &[u32], median: f64) -> Value {
     let roster = &live.roster;
     let list: Vec<Value> = nodes
         .iter()
@@ -258,7 +263,7 @@ fn as_json(live: &Live, nodes: &[u32]) -> Value {
     let partitions: Vec<Value> = roster
         .partitions
         .iter()
-        .zip(sums(live))
+        .zip(sums(live, median))
         .map(|(rule, sum)| {
             json!({
                 "name": rule.name,
@@ -271,6 +276,7 @@ fn as_json(live: &Live, nodes: &[u32]) -> Value {
                 "cpus_free": sum.cpus,
                 "mem_free_mb": sum.mem,
                 "placeable": sum.phi,
+                "stranded": sum.stranded,
                 "max_time_minutes": rule.max_time.number(),
             })
         })
