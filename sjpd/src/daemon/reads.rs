@@ -104,14 +104,11 @@ impl<C: Cluster> Reads<C> {
         }
     }
 
-    /// When the next reading is due (marks only where some are wanted).
+    /// When the next reading is due, of the kinds that are wanted.
     #[must_use]
-    pub fn next(&self, now: Instant, marks_wanted: bool) -> Option<Instant> {
-        self.pacers
-            .iter()
-            .filter(|&(&kind, _)| kind != Kind::Marks || marks_wanted)
-            .filter_map(|(_, pacer)| pacer.next(now))
-            .min()
+    pub fn next(&self, now: Instant, wanted: impl Fn(Kind) -> bool) -> Option<Instant> {
+        let wanted = self.pacers.iter().filter(|&(&kind, _)| wanted(kind));
+        wanted.filter_map(|(_, pacer)| pacer.next(now)).min()
     }
 
     /// Whether a reading of `kind` is to be started now.

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 impl<C: Cluster> Daemon<C> {
     /// Starts what is due.
     pub(super) fn start_readings(&mut self, now: Instant) {
-        for kind in Kind::ALL {
+        // How the queue and accounting are read depends on Slurm's settings.
+        let configured = self.world.asked(Kind::Config).is_some();
+        for kind in Kind::ALL.into_iter().filter(|&k| configured || !needs_config(k)) {
             if kind != Kind::Marks && self.reads.ready(kind, now) {
                 self.reads.start(kind, now, Vec::new());
             }
@@ -25,7 +27,11 @@ impl<C: Cluster> Daemon<C> {
     /// When the loop turns next if nothing comes.
     pub(super) fn wake(&self, now: Instant) -> Instant {
         let beat = self.wrote + BEAT;
-        let due = self.reads.next(now, !self.wanted.is_empty());
+        let configured = self.world.asked(Kind::Config).is_some();
+        let due = self.reads.next(now, |kind| match kind {
+            Kind::Marks => !self.wanted.is_empty(),
+            kind => configured || !needs_config(kind),
+        });
         let alive = self.notify.next(now);
         [due, alive].into_iter().flatten().fold(beat, Instant::min)
     }
@@ -244,6 +250,11 @@ impl<C: Cluster> Daemon<C> {
             self.world.partitions.len(),
         )
     }
+}
+
+/// Kinds whose command or meaning depends on Slurm's version and settings.
+fn needs_config(kind: Kind) -> bool {
+    matches!(kind, Kind::Queue | Kind::Qos | Kind::BoundUsers | Kind::Marks)
 }
 
 /// When slurmctld came up, as it prints it.

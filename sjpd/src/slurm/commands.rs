@@ -2,17 +2,22 @@
 //! print what, and what the output means, is `sjp-slurm`'s business; this
 //! adapter runs the commands.
 
+use super::accounting::{Enforced, bound, counting, with_uids};
 use super::runner::Runner;
 use crate::config::Config;
 use crate::daemon::preflight::release;
-use crate::ports::{BoundUser, Cluster, ReadError, Records};
+use crate::ports::{BoundUser, Cluster, Kind, ReadError, Records};
 use jiff::tz::TimeZone;
 use parking_lot::RwLock;
 use sjp_core::cluster::{Job, MarkedJob, Node, Partition, QosCaps, Reservation, SlurmConfig};
-use sjp_slurm::{Parsed, Problem, nodes, partitions, reservations, squeue};
+use sjp_slurm::accounting::Qos;
+use sjp_slurm::{Parsed, Problem, accounting, nodes, partitions, reservations, squeue};
+use std::collections::HashSet;
 use std::io::Read as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// From here on `squeue --json -j IDS` gives these jobs only; before, it gives
 /// the whole queue whatever is asked.
@@ -23,12 +28,26 @@ const NO_MEANS_EXCLUSIVE: u32 = 2411;
 /// an answer of a few MB.
 const MARKS_AT_ONCE: usize = 400;
 
+/// How long the limits of QOS are taken as they are; they change by an admin's
+/// hand, and sacctmgr asks the database.
+const LIMITS: Duration = Duration::from_secs(600);
+
+/// What Slurm's settings say that other readings need.
+#[derive(Clone, Debug, Default)]
+struct Facts {
+    /// 2205 for 22.05; 0: not yet known.
+    release: u32,
+    cluster: String,
+    enforced: Enforced,
+}
+
 /// What the settings say of the commands.
 #[derive(Clone, Debug)]
 struct Tools {
     runner: Runner,
     scontrol: PathBuf,
     squeue: PathBuf,
+    sacctmgr: PathBuf,
 }
 
 impl Tools {
@@ -37,7 +56,12 @@ impl Tools {
         // A command that is not found keeps its name: starting it fails, and
         // says so, until it is there.
         let path = |name: &str| config.commands.path(name, &search).unwrap_or_else(|| name.into());
-        Self { runner: runner(config), scontrol: path("scontrol"), squeue: path("squeue") }
+        Self {
+            runner: runner(config),
+            scontrol: path("scontrol"),
+            squeue: path("squeue"),
+            sacctmgr: path("sacctmgr"),
+        }
     }
 }
 
@@ -55,8 +79,9 @@ pub fn runner(config: &Config) -> Runner {
 #[derive(Debug)]
 pub struct SlurmCommands {
     tools: RwLock<Tools>,
-    /// Release of the Slurm that answers (2205 for 22.05); 0: not yet known.
-    release: AtomicU32,
+    facts: RwLock<Facts>,
+    /// Limits of every QOS, which sacctmgr knows, and when it was asked.
+    limits: RwLock<Option<(Instant, Arc<Vec<Qos>>)>>,
     /// Whether this squeue has no column for the AdminComment.
     no_marks: AtomicBool,
 }
@@ -67,7 +92,8 @@ impl SlurmCommands {
     pub fn new(config: &Config) -> Self {
         Self {
             tools: RwLock::new(Tools::from(config)),
-            release: AtomicU32::new(0),
+            facts: RwLock::new(Facts::default()),
+            limits: RwLock::new(None),
             no_marks: AtomicBool::new(false),
         }
     }
@@ -76,8 +102,37 @@ impl SlurmCommands {
         self.tools.read().clone()
     }
 
-    fn release(&self) -> u32 {
-        self.release.load(Ordering::Relaxed)
+    fn facts(&self) -> Facts {
+        self.facts.read().clone()
+    }
+
+    /// The limits of every QOS: asked for when they are old, or when there is
+    /// a QOS that they do not have. `None` where sacctmgr never answered.
+    async fn limits(&self, used: &[QosCaps]) -> Option<Arc<Vec<Qos>>> {
+        let known = self.limits.read().clone();
+        if let Some((at, limits)) = &known {
+            let all = used.iter().all(|u| limits.iter().any(|q| q.name == u.name));
+            let rest = if all { LIMITS } else { LIMITS / 20 };
+            if at.elapsed() < rest {
+                return Some(limits.clone());
+            }
+        }
+        let tools = self.tools();
+        let read = match tools.runner.run(&tools.sacctmgr, accounting::QOS_ARGS).await {
+            Ok(output) => records("sacctmgr show qos", accounting::qos(&output.text)),
+            Err(error) => Err(error.into()),
+        };
+        let limits = match read {
+            Ok(records) => Some(Arc::new(records.list)),
+            Err(error) => {
+                tracing::warn!("{error}; the limits of QOS stay as they were");
+                known.map(|(_, limits)| limits)
+            }
+        };
+        // A slurmdbd that is away is not asked each time either.
+        let kept = limits.clone().unwrap_or_default();
+        *self.limits.write() = Some((Instant::now(), kept));
+        limits.filter(|l| !l.is_empty())
     }
 
     async fn scontrol(&self, args: &[&str]) -> Result<String, ReadError> {
@@ -96,7 +151,7 @@ impl SlurmCommands {
     /// A call of squeue that nobody could foresee.
     fn query(&self) -> Result<squeue::Query, ReadError> {
         let mut query = squeue::Query::new(nonce()?);
-        let release = self.release();
+        let release = self.facts().release;
         query.no_means_exclusive = release == 0 || release <= NO_MEANS_EXCLUSIVE;
         Ok(query)
     }
@@ -136,11 +191,6 @@ fn some<T>(what: &'static str, records: Records<T>) -> Result<Records<T>, ReadEr
     Ok(records)
 }
 
-/// What this version does not read.
-fn unread(what: &'static str) -> ReadError {
-    ReadError::Unreadable { what, why: "not read by this version of sjpd".into() }
-}
-
 impl Cluster for SlurmCommands {
     async fn nodes(&self) -> Result<Records<Node>, ReadError> {
         let text = self.scontrol(nodes::ARGS).await?;
@@ -162,9 +212,11 @@ impl Cluster for SlurmCommands {
             what: "scontrol show config",
             why: "the answer is empty".into(),
         })?;
-        if let Some(release) = release(&config.version) {
-            self.release.store(release, Ordering::Relaxed);
-        }
+        *self.facts.write() = Facts {
+            release: release(&config.version).unwrap_or(0),
+            cluster: config.cluster.clone(),
+            enforced: Enforced::from(&config),
+        };
         Ok(config)
     }
 
@@ -187,20 +239,55 @@ impl Cluster for SlurmCommands {
         records("squeue", parsed)
     }
 
-    async fn marks(&self, _jobs: &[u32]) -> Result<Records<MarkedJob>, ReadError> {
-        Err(unread("squeue --json"))
+    async fn marks(&self, jobs: &[u32]) -> Result<Records<MarkedJob>, ReadError> {
+        let tools = self.tools();
+        let ids: Vec<String> = jobs.iter().map(u32::to_string).collect();
+        let ids = ids.join(",");
+        let mut args = sjp_slurm::json::ARGS.to_vec();
+        if self.facts().release >= JSON_BY_ID {
+            args.extend(["-j", &ids]);
+        }
+        let output = tools.runner.run_bytes(&tools.squeue, &args).await?;
+        let wanted: HashSet<u32> = jobs.iter().copied().collect();
+        records("squeue --json", sjp_slurm::json::marks(&output.text, Some(&wanted)))
     }
 
     async fn qos_caps(&self) -> Result<Records<QosCaps>, ReadError> {
-        Err(unread("scontrol show assoc_mgr"))
+        let enforced = self.facts().enforced;
+        if !enforced.stored {
+            return Ok(Records::default());
+        }
+        let text = self.scontrol(accounting::ASSOC_MGR_ARGS).await?;
+        let used = records("scontrol show assoc_mgr", accounting::assoc_mgr(&text))?;
+        let limits = self.limits(&used.list).await;
+        let caps = match &limits {
+            Some(limits) => accounting::caps(limits, &used.list),
+            None => used.list,
+        };
+        Ok(Records { list: counting(caps, enforced), errors: used.errors })
     }
 
     async fn bound_users(&self) -> Result<Records<BoundUser>, ReadError> {
-        Err(unread("sacctmgr show associations"))
+        let facts = self.facts();
+        if !facts.enforced.associations {
+            return Ok(Records::default());
+        }
+        let tools = self.tools();
+        let output = tools.runner.run(&tools.sacctmgr, accounting::ASSOC_ARGS).await?;
+        let rows = records("sacctmgr show assoc", accounting::assoc(&output.text))?;
+        let bound = bound(&rows.list, &facts.cluster);
+        // A directory service may take its time.
+        let (list, unknown) = tokio::task::spawn_blocking(move || with_uids(bound))
+            .await
+            .map_err(|_| ReadError::CutOff(Kind::BoundUsers))?;
+        if !unknown.is_empty() {
+            tracing::debug!(users = unknown.join(","), "users of associations not known here");
+        }
+        Ok(Records { list, errors: rows.errors })
     }
 
     fn marks_at_once(&self) -> usize {
-        if self.release() >= JSON_BY_ID { MARKS_AT_ONCE } else { usize::MAX }
+        if self.facts().release >= JSON_BY_ID { MARKS_AT_ONCE } else { usize::MAX }
     }
 
     fn settings_changed(&self, config: &Config) {

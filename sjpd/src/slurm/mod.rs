@@ -1,6 +1,7 @@
 //! The cluster behind Slurm's own commands: the runner that starts them, and
 //! the adapter that makes records of what they print.
 
+mod accounting;
 mod commands;
 pub mod runner;
 
