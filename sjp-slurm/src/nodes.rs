@@ -68,10 +68,12 @@ pub fn read(text: &str) -> Parsed<Node> {
 /// Anything else that begins so is somebody's text.
 fn begins(line: &str) -> bool {
     let Some(rest) = line.strip_prefix("NodeName=") else { return false };
-    let Some((name, rest)) = rest.split_once(' ') else { return false };
-    let rest = rest.trim_start_matches(' ');
-    !name.is_empty()
-        && ["Arch=", "CpuBind=", "CoresPerSocket="].iter().any(|key| rest.starts_with(key))
+    if rest.starts_with([' ', '\n']) {
+        return false;
+    }
+    let mut next = rest.split_ascii_whitespace().skip(1);
+    next.find(|t| !t.starts_with("Arch=") && !t.starts_with("CpuBind="))
+        .is_some_and(|t| t.starts_with("CoresPerSocket="))
 }
 
 /// Gathers the values up to the first free text.

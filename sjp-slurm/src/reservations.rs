@@ -1,4 +1,7 @@
 //! `scontrol show reservations`, one line a reservation (`-o`) or several.
+//!
+//! Slurm prints the cores of a partial reservation only some time after it was
+//! made; until then its nodes count as reserved whole.
 
 use crate::record::{self, Record, Tokens};
 use crate::{Parsed, Problem, array, nodes, time};

@@ -2,14 +2,14 @@
 //! reader for just that.
 //!
 //! Some of what squeue prints is text that users or the site wrote. Without
-//! accounting enforcement an account is any text, and Slurm quotes it in a
-//! job's reason; so is a QOS (24.11); required nodes may hold any name beside a
-//! known one (24.11); the AdminComment may hold what the site's job_submit.lua
-//! copied from a user. Such text may hold separators, line breaks and whole
-//! imitated rows. So every call of squeue carries a nonce that nobody knew
-//! when the jobs were submitted, and records and those columns are cut at the
-//! nonce, never at line ends: no text can begin, end, add or shift a row. The
-//! other columns are numbers and names that Slurm checks.
+//! accounting, a QOS is any text (24.11); required nodes may hold any name
+//! beside a known one (24.11); a reason quotes names of accounts; the
+//! AdminComment may hold what the site's job_submit.lua copied from a user.
+//! Such text may hold separators, line breaks and whole imitated rows. So every
+//! call of squeue carries a nonce that nobody knew when the jobs were
+//! submitted, and records and those columns are cut at the nonce, never at line
+//! ends: no text can begin, end, add or shift a row. The other columns are
+//! numbers and names that Slurm checks.
 
 use crate::{Parsed, Problem, array, record, state, time, tres};
 use jiff::tz::TimeZone;
