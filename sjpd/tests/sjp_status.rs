@@ -69,7 +69,11 @@ fn dead_sjpd_is_critical_and_its_last_word_is_shown() {
     status.pid_start += 1;
     status.written = now() - 200.0;
     status.trouble(now() - 210.0, "nodes", "slurmctld does not answer");
+    status.nodes.failures = 9;
+    status.nodes.error = Some("old news".into());
     site.write(&status);
+    let ran = site.run(&["status"]).ends(CRITICAL);
+    assert!(!ran.out.contains("WARNING"), "{ran:#?}");
     site.run(&["status"]).ends(CRITICAL).says(&[
         "sjp CRITICAL: sjpd (pid",
         "is gone",
@@ -120,6 +124,26 @@ fn living_sjpd_without_a_table_is_critical() {
     let site = Site::bare();
     site.write(&Site::healthy());
     site.run(&["status"]).ends(CRITICAL).says(&["sjpd lives, but its table cannot be read"]);
+}
+
+#[test]
+fn nothing_published_is_no_alarm_until_sjpd_had_its_chance() {
+    let mut site = Site::bare();
+    site.publish_nothing();
+    let mut status = Site::healthy();
+    status.started = now() - 1.0;
+    site.write(&status);
+    site.run(&["status"]).ends(WARNING).says(&["has published nothing since its start 1.0 s ago"]);
+    status.nodes.failures = 1;
+    status.nodes.error = Some("scontrol timed out".into());
+    site.write(&status);
+    site.run(&["status"]).ends(CRITICAL).says(&["ago (nodes: scontrol timed out)"]);
+    status.nodes.failures = 0;
+    status.nodes.error = None;
+    status.started = now() - 60.0;
+    site.write(&status);
+    site.run(&["status"]).ends(CRITICAL).says(&["has published nothing since its start 60 s ago"]);
+    site.run(&["table"]).ends(CRITICAL).complains(&["nothing has been published yet"]);
 }
 
 #[test]

@@ -4,13 +4,14 @@
 
 use super::Answer;
 use super::live::{self, Live, NoTable};
-use super::text::{self, Grid, count, safe, span};
+use super::text::{self, Grid, brief, count, safe, span};
 use crate::cli::Exit;
 use crate::config::{Config, Source};
 use crate::status::{FILE, Poll, Status, process_start};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use serde_json::{Value, json};
+use sjp_table::ReadError;
 use std::fmt::Write as _;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,6 +20,9 @@ use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 /// sjpd writes its status every second: after this many seconds of silence it
 /// is late.
 const LATE: f64 = 5.0;
+
+/// For so many seconds after its start, a table without content is no alarm.
+const JUST_STARTED: f64 = 10.0;
 
 /// What this process could find out.
 struct Seen {
@@ -175,9 +179,13 @@ fn judge(seen: &Seen) -> Vec<Finding> {
         let file = seen.config.general.disable_file.display();
         say(Exit::Warning, format!("place() is switched off: {file} exists"));
     }
-    for (what, poll) in polls(status) {
+    // What the dead could not read is no news.
+    for (what, poll) in polls(status).into_iter().filter(|_| seen.alive) {
         if let Some(error) = poll.error.as_ref().filter(|_| poll.failures > 0) {
-            say(Exit::Warning, format!("{what}: failed {}: {}", times(poll.failures), safe(error)));
+            say(
+                Exit::Warning,
+                format!("{what}: failed {}: {}", times(poll.failures), brief(error)),
+            );
         }
     }
     if let Some(error) = &status.config_error {
@@ -227,6 +235,17 @@ fn table_finding(seen: &Seen, alive: bool) -> Option<(Exit, String)> {
         )),
         // Whoever may not read it is told so below, by ages from the status.
         Ok(_) | Err(NoTable::NoRights { .. }) => None,
+        Err(NoTable::Read { source: ReadError::Empty, .. }) if alive => {
+            let Ok(status) = &seen.status else { return None };
+            let young = seen.now - status.started < JUST_STARTED && status.nodes.failures == 0;
+            let level = if young { Exit::Warning } else { Exit::Critical };
+            let why = match &status.nodes.error {
+                Some(error) => format!(" (nodes: {})", brief(error)),
+                None => String::new(),
+            };
+            let since = span(seen.now - status.started);
+            Some((level, format!("sjpd has published nothing since its start {since} ago{why}")))
+        }
         Err(e) if alive => {
             Some((Exit::Critical, format!("sjpd lives, but its table cannot be read: {e}")))
         }
@@ -306,7 +325,7 @@ fn as_text(seen: &Seen, findings: &[Finding], exit: Exit, summary: &str) -> Stri
                 at.map_or_else(|| "never".into(), |at| format!("{} ago", span(seen.now - at)))
             };
             let state = match (&poll.error, poll.asked_at) {
-                (Some(e), _) => format!("failed {}: {e}", times(poll.failures.max(1))),
+                (Some(e), _) => format!("failed {}: {}", times(poll.failures.max(1)), brief(e)),
                 (None, Some(_)) => "ok".into(),
                 (None, None) => "not asked yet".into(),
             };
@@ -320,7 +339,7 @@ fn as_text(seen: &Seen, findings: &[Finding], exit: Exit, summary: &str) -> Stri
                 "error {} ago: {}: {}",
                 span(seen.now - trouble.at),
                 safe(&trouble.what),
-                safe(&trouble.error)
+                brief(&trouble.error)
             );
         }
     }

@@ -28,6 +28,20 @@ pub fn lines(text: &str) -> String {
     text.lines().map(safe).collect::<Vec<_>>().join("\n")
 }
 
+/// As [`safe`], and a long text without its middle: what was tried stands at
+/// the front, what came of it at the end.
+pub fn brief(text: &str) -> String {
+    const ENDS: usize = 70;
+    let text = safe(text.trim());
+    let count = text.chars().count();
+    if count <= 2 * ENDS + 5 {
+        return text;
+    }
+    let front: String = text.chars().take(ENDS).collect();
+    let back: String = text.chars().skip(count - ENDS).collect();
+    format!("{front} ... {back}")
+}
+
 /// Pretty JSON with a line end. What a terminal might obey is escaped, which
 /// in JSON says the same.
 pub fn json(value: &Value) -> String {
@@ -140,6 +154,15 @@ mod tests {
         assert_eq!(safe("\u{9b}1m \u{202e}x \u{7f}"), "\\u{9b}1m \\u{202e}x \\u{7f}");
         assert_eq!(safe("größe 節点"), "größe 節点");
         assert_eq!(lines("a\r\nb\u{7}"), "a\nb\\u{7}");
+    }
+
+    #[test]
+    fn a_long_text_loses_its_middle() {
+        let long = format!("squeue -O {} : timed out \u{1b}", "x,".repeat(200));
+        let short = brief(&long);
+        assert!(short.starts_with("squeue -O x,") && short.ends_with(": timed out \\u{1b}"));
+        assert_eq!(short.chars().count(), 145);
+        assert_eq!(brief("short \n"), "short");
     }
 
     #[test]

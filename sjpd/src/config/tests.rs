@@ -512,3 +512,23 @@ fn manual_page_names_every_setting() {
     }
     assert!(page.starts_with(".TH sjp.toml 5"));
 }
+
+proptest::proptest! {
+    /// Whatever stands in the file: settings or errors with a place in it.
+    #[test]
+    fn no_text_makes_it_panic(cut in 0..6000_usize, put in ".{0,12}", rest in 0..200_usize) {
+        let sample = annotated(&Config::default());
+        let at = (0..=cut.min(sample.len())).rev().find(|i| sample.is_char_boundary(*i)).unwrap();
+        let on = (at + rest).min(sample.len());
+        let text = format!("{}{put}{}", &sample[..at], sample.get(on..).unwrap_or_default());
+        if let Err(errors) = Config::parse(&text, Path::new(FILE)) {
+            proptest::prop_assert!(!errors.0.is_empty());
+            for e in &errors.0 {
+                proptest::prop_assert!(e.line >= 1 && e.line <= text.split('\n').count() + 1);
+                proptest::prop_assert!(!e.to_string().chars().any(|c| c.is_control()), "{e}");
+            }
+            let lines: Vec<_> = errors.0.iter().map(|e| (e.line, e.column)).collect();
+            proptest::prop_assert!(lines.is_sorted());
+        }
+    }
+}

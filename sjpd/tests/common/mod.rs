@@ -192,6 +192,9 @@ pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
+const CAPACITY: Capacity =
+    Capacity { nodes: 64, groups: 64, qos_rooms: 64, roster_bytes: 65_536, claims: 64 };
+
 /// A state directory with a settings file, and what is published there.
 pub struct Site {
     pub dir: TempDir,
@@ -221,13 +224,16 @@ impl Site {
         site
     }
 
+    /// A table in which nothing has been published.
+    pub fn publish_nothing(&mut self) {
+        self.publisher = Some(Publisher::create(&self.state_dir(), CAPACITY).unwrap());
+    }
+
     /// A table of `cluster`, whose node data was asked for `age` seconds ago.
     pub fn publish(&mut self, cluster: &Cluster, age: u64) {
         let roster = cluster.roster();
         let rooms = cluster.rooms(&roster);
-        let capacity =
-            Capacity { nodes: 64, groups: 64, qos_rooms: 64, roster_bytes: 65_536, claims: 64 };
-        let mut publisher = Publisher::create(&self.state_dir(), capacity).unwrap();
+        let mut publisher = Publisher::create(&self.state_dir(), CAPACITY).unwrap();
         let meta =
             Meta { data_time_ns: now_ns().saturating_sub(age * 1_000_000_000), claims_taken: 0 };
         publisher.publish(&roster, 1, &rooms, meta).unwrap();
