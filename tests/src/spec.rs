@@ -76,7 +76,7 @@ impl NodeSpec {
         let cores_given = self.attributes.iter().any(|a| a.starts_with("CoresPerSocket="));
         if (sockets.is_some() || threads.is_some()) && !cores_given {
             let parts = sockets.unwrap_or(1) * threads.unwrap_or(1);
-            if parts == 0 || self.cpus % parts != 0 {
+            if self.cpus.checked_rem(parts) != Some(0) {
                 bail!("nodes {}: {} CPUs cannot be shared out by {parts}", self.names, self.cpus);
             }
             let _ = write!(line, " CoresPerSocket={}", self.cpus / parts);
@@ -266,7 +266,7 @@ impl ClusterSpec {
         set("DebugFlags", "NO_CONF_HASH".into());
         set("ReturnToService", "2".into());
         set("SchedulerType", "sched/backfill".into());
-        set("SchedulerParameters", "sched_min_interval=0,bf_interval=3".into());
+        set("SchedulerParameters", "sched_min_interval=0,batch_sched_delay=0,bf_interval=3".into());
         set("SelectType", "select/cons_tres".into());
         set("SelectTypeParameters", self.select_parameters.clone());
         set("PriorityType", "priority/multifactor".into());
