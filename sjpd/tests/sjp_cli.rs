@@ -97,12 +97,12 @@ fn manual_pages_are_written() {
     run(&["generate", "man", man.to_str().unwrap()]).ends(0);
     let page = |name: &str| fs::read_to_string(man.join(name)).unwrap();
     for (name, title) in [
-        ("sjp.1", ".TH sjp 1"),
-        ("sjp-status.1", ".TH sjp-status 1"),
-        ("sjp-table.1", ".TH sjp-table 1"),
-        ("sjp-place.1", ".TH sjp-place 1"),
-        ("sjp-parse.1", ".TH sjp-parse 1"),
-        ("sjpd.8", ".TH sjpd 8"),
+        ("sjp.1", ".TH sjp 1 \"\" \"sjp "),
+        ("sjp-status.1", ".TH sjp-status 1 \"\" \"sjp "),
+        ("sjp-table.1", ".TH sjp-table 1 \"\" \"sjp "),
+        ("sjp-place.1", ".TH sjp-place 1 \"\" \"sjp "),
+        ("sjp-parse.1", ".TH sjp-parse 1 \"\" \"sjp "),
+        ("sjpd.8", ".TH sjpd 8 \"\" \"sjp "),
         ("sjp.toml.5", ".TH sjp.toml 5"),
     ] {
         assert!(page(name).contains(title), "{name}: {}", page(name));

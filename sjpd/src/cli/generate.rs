@@ -31,7 +31,7 @@ pub fn manuals(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("sjp.toml.5"), manual(VERSION))
 }
 
-fn page(command: Command, section: &str, codes: &[(Exit, &str)], see: &str) -> io::Result<Vec<u8>> {
+fn page(command: Command, section: &str, codes: &[(Exit, &str)], see: &str) -> io::Result<String> {
     // The codes have a section of their own.
     let command = command.after_help(None::<&str>);
     let man = clap_mangen::Man::new(command)
@@ -41,6 +41,10 @@ fn page(command: Command, section: &str, codes: &[(Exit, &str)], see: &str) -> i
         .manual("sjp");
     let mut out = Vec::new();
     man.render(&mut out)?;
+    // The page has no date, so that it is the same each time; its place in the
+    // title line must be kept all the same.
+    let out = String::from_utf8_lossy(&out);
+    let mut out = out.replacen(&format!(" {section}  \""), &format!(" {section} \"\" \""), 1);
     let mut text = String::from(".SH \"EXIT STATUS\"\n");
     for (code, words) in codes {
         text.push_str(&format!(".TP\n.B {}\n{}\n", *code as u8, words.replace('-', "\\-")));
@@ -49,7 +53,7 @@ fn page(command: Command, section: &str, codes: &[(Exit, &str)], see: &str) -> i
     text.push_str(".TP\n.I /run/sjp\nthe table and its way in, the lock, status.json\n");
     text.push_str(".SH \"SEE ALSO\"\n");
     text.push_str(see);
-    out.extend_from_slice(text.as_bytes());
+    out.push_str(&text);
     Ok(out)
 }
 

@@ -1,5 +1,7 @@
 //! The command line of `sjp`.
 
+#![allow(rustdoc::broken_intra_doc_links)] // [section] names a section of sjp.toml
+
 use super::exit;
 use crate::config::Source;
 use clap::{Args, Parser, Subcommand};

@@ -2,6 +2,8 @@
 //! range and a line of help. The structs, the defaults, the checks,
 //! etc/sjp.toml, `--print-config` and the manual page are all made from it.
 
+#![allow(rustdoc::broken_intra_doc_links)] // [section] names a section of sjp.toml
+
 use super::value::{
     Field, Kind, Listen, MaybeFile, TimeUnit, Value, Words, choice, hours, number, seconds, words,
 };
