@@ -64,8 +64,8 @@ endif
 
 # 5.1 -> lua51
 lua_feature = lua$(subst .,,$(1))
-# A target folder for each Lua version: the modules have one file name, and
-# cargo would take one version's for another's.
+# A target folder for each Lua version: the modules have one file name, and in
+# one folder each build would undo the others'.
 lua_target = $(TARGET)/$(call lua_feature,$(1))
 say = @printf '\n== %s\n' '$(1)'
 # $(call put,MODE,FROM,TO): a new file, renamed over the old one. Never writes
