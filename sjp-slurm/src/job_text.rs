@@ -48,10 +48,10 @@ pub struct TextJob {
 pub fn read(text: &str) -> Parsed<TextJob> {
     let mut out = Parsed::default();
     let (records, before) = record::split(text, |line| line.starts_with("JobId="));
-    if let Some(Record { line, text }) = before {
-        if !text.starts_with("No jobs in the system") {
-            out.error(line, Problem::Unknown { want: "scontrol's list of jobs" }, text);
-        }
+    if let Some(Record { line, text }) = before
+        && !text.starts_with("No jobs in the system")
+    {
+        out.error(line, Problem::Unknown { want: "scontrol's list of jobs" }, text);
     }
     for record in records {
         match job(record.text) {

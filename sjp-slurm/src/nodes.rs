@@ -43,10 +43,10 @@ struct Values<'a> {
 pub fn read(text: &str) -> Parsed<Node> {
     let mut out = Parsed::default();
     let (records, before) = record::split(text, begins);
-    if let Some(Record { line, text }) = before {
-        if !text.starts_with("No nodes in the system") {
-            out.error(line, Problem::Unknown { want: "scontrol's list of nodes" }, text);
-        }
+    if let Some(Record { line, text }) = before
+        && !text.starts_with("No nodes in the system")
+    {
+        out.error(line, Problem::Unknown { want: "scontrol's list of nodes" }, text);
     }
     out.records.reserve(records.len());
     let mut lines = Vec::with_capacity(records.len());

@@ -13,10 +13,10 @@ pub const ARGS: &[&str] = &["-a", "-o", "show", "partitions"];
 pub fn read(text: &str) -> Parsed<Partition> {
     let mut out = Parsed::default();
     let (records, before) = record::split(text, |line| line.starts_with("PartitionName="));
-    if let Some(Record { line, text }) = before {
-        if !text.starts_with("No partitions in the system") {
-            out.error(line, Problem::Unknown { want: "scontrol's list of partitions" }, text);
-        }
+    if let Some(Record { line, text }) = before
+        && !text.starts_with("No partitions in the system")
+    {
+        out.error(line, Problem::Unknown { want: "scontrol's list of partitions" }, text);
     }
     let mut lines = Vec::with_capacity(records.len());
     for record in records {

@@ -17,10 +17,10 @@ pub const ARGS: &[&str] = &["-a", "-o", "show", "reservations"];
 pub fn read(text: &str, zone: &TimeZone) -> Parsed<Reservation> {
     let mut out = Parsed::default();
     let (records, before) = record::split(text, |line| line.starts_with("ReservationName="));
-    if let Some(Record { line, text }) = before {
-        if !text.starts_with("No reservations in the system") {
-            out.error(line, Problem::Unknown { want: "scontrol's list of reservations" }, text);
-        }
+    if let Some(Record { line, text }) = before
+        && !text.starts_with("No reservations in the system")
+    {
+        out.error(line, Problem::Unknown { want: "scontrol's list of reservations" }, text);
     }
     let mut lines = Vec::with_capacity(records.len());
     for record in records {

@@ -463,7 +463,7 @@ const _: () = {
     assert!(roster::WORDS * WORD == 64 && roster::CHECKSUM < roster::WORDS);
     assert!(ring::WORDS * WORD == 64 && ring::SLOT_WORDS * WORD == 64);
     assert!(ring::CHECKSUM < ring::SLOT_WORDS);
-    assert!(header::WORDS % LINE_WORDS == 0 && rooms::WORDS % LINE_WORDS == 0);
+    assert!(header::WORDS.is_multiple_of(LINE_WORDS) && rooms::WORDS.is_multiple_of(LINE_WORDS));
 };
 
 #[cfg(not(loom))]

@@ -161,7 +161,7 @@ impl<'a> TableView<'a> {
 #[inline]
 fn half(column: &[AtomicU64], index: usize) -> Option<u32> {
     let word = get(column.get(index / 2)?);
-    Some(if index % 2 == 0 { low(word) } else { high(word) })
+    Some(if index.is_multiple_of(2) { low(word) } else { high(word) })
 }
 
 impl RoomView for TableView<'_> {
