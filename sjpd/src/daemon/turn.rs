@@ -11,6 +11,10 @@ use tokio::time::Instant;
 impl<C: Cluster> Daemon<C> {
     /// Starts what is due.
     pub(super) fn start_readings(&mut self, now: Instant) {
+        if self.waiting.due().is_some_and(|due| due <= now) {
+            self.waiting.due_is_seen_to();
+            self.reads.hasten(Kind::Queue, now);
+        }
         // How the queue and accounting are read depends on Slurm's settings.
         let configured = self.world.asked(Kind::Config).is_some();
         for kind in Kind::ALL.into_iter().filter(|&k| configured || !needs_config(k)) {
@@ -33,7 +37,7 @@ impl<C: Cluster> Daemon<C> {
             kind => configured || !needs_config(kind),
         });
         let alive = self.notify.next(now);
-        [due, alive].into_iter().flatten().fold(beat, Instant::min)
+        [due, alive, self.waiting.due()].into_iter().flatten().fold(beat, Instant::min)
     }
 
     /// Once a second: a sign of life and the status, whatever the readings do.

@@ -1,7 +1,7 @@
 //! Waiting jobs of sjp's: whose marks to read, and which pins to take back.
 //! What is to be done is planned by `sjp-core`; the hands do it.
 
-use super::marks::MarkBook;
+use super::marks::{MarkBook, waiting_since};
 use super::world::seconds;
 use crate::actuator::{Action, Outcome, Report};
 use crate::config::Config;
@@ -19,13 +19,15 @@ pub struct Waiting {
     pinned: usize,
     /// Of those, the ones that should have been released by now.
     overdue: usize,
+    /// When the next pin is due to be released.
+    due: Option<Instant>,
 }
 
 impl Waiting {
     /// Of a run that starts at `unix` seconds.
     #[must_use]
     pub fn new(unix: f64) -> Self {
-        Self { book: MarkBook::new(seconds(unix)), released: 0, pinned: 0, overdue: 0 }
+        Self { book: MarkBook::new(seconds(unix)), released: 0, pinned: 0, overdue: 0, due: None }
     }
 
     /// A new queue was read, asked for at `asked` (Unix seconds).
@@ -53,6 +55,13 @@ impl Waiting {
         let ours: Vec<OneWaiting<'_>> =
             self.book.ours(jobs, now).map(|(job, mark)| OneWaiting { job, mark }).collect();
         self.pinned = ours.iter().filter(|w| w.mark.get("pin").is_some()).count();
+        let due = |w: &OneWaiting<'_>| {
+            let at = waiting_since(w.job).saturating_add(after) as f64;
+            (w.mark.get("pin").is_some() && at > unix).then(|| at - unix)
+        };
+        let soonest = ours.iter().filter_map(due).fold(f64::INFINITY, f64::min);
+        // A moment later, as Slurm's times are whole seconds.
+        self.due = (soonest < 1e9).then(|| now + Duration::from_secs_f64(soonest + 0.1));
         let releases = release::plan(&ours, after, seconds(unix));
         let grace =
             after.saturating_add(2 * seconds(config.cadence.queue_poll_interval.as_secs_f64()));
@@ -62,6 +71,18 @@ impl Waiting {
             self.book.begin(action.job());
         }
         actions
+    }
+
+    /// When the queue is to be read again for a pin that is then due: what is
+    /// released is decided on a fresh queue.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The queue will be read for it.
+    pub fn due_is_seen_to(&mut self) {
+        self.due = None;
     }
 
     /// The hands' queue was full: planned again at the next look.
@@ -172,6 +193,7 @@ mod tests {
         waiting.learn(&wanted, &[marked(&jobs[0], PIN)], &jobs);
         assert!(waiting.wanted(&jobs, 1065.0, &config, 100).is_empty(), "known");
         assert!(waiting.plan(&jobs, 1069.0, now, &config).is_empty(), "not yet");
+        assert_eq!(waiting.due(), Some(now + Duration::from_millis(1100)));
         let plan = waiting.plan(&jobs, 1070.0, now, &config);
         assert_eq!(plan.len(), 1);
         let Action::ReleasePin { job, clear_node, partitions, admin_comment, .. } = &plan[0];
