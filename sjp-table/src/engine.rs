@@ -5,12 +5,12 @@
 use crate::MAX_TRIES;
 use crate::claims::Ring;
 use crate::codec::{self, Checksum};
-use crate::error::{Damage, ReadError};
+use crate::error::{Damage, PushError, ReadError};
 use crate::layout::{Layout, WORD, header, rooms as rooms_head, roster as roster_head};
 use crate::rooms::{self, Meta, Stamp, TableView};
 use crate::seqlock::{self, Pair, Try};
 use crate::sync::{AtomicU64, Ordering, fence, get, set};
-use sjp_core::publication::{Rooms, Roster};
+use sjp_core::publication::{Claim, Rooms, Roster};
 use std::sync::Arc;
 
 /// A table whose layout was checked against the words there are.
@@ -90,9 +90,21 @@ impl<'a> Table<'a> {
         if let Some(word) = self.header.get(header::CLOSED) {
             word.store(1, Ordering::Release);
         }
-        // Against the fence in `Reader::push_claim`: one of the two sides sees the
+        // Against the fence in `push`: one of the two sides sees the
         // other's store.
         fence(Ordering::SeqCst);
+    }
+
+    /// Reader: writes a claim, and confirms that the table is not closed.
+    pub(crate) fn push(&self, claim: &Claim) -> Result<u64, PushError> {
+        if self.is_closed() {
+            return Err(PushError::Closed);
+        }
+        let seq = self.ring.push(claim)?;
+        // Against the fence in `close`: either the publisher sees this claim when
+        // it empties the ring, or the table is seen closed here.
+        fence(Ordering::SeqCst);
+        if self.is_closed() { Err(PushError::Closed) } else { Ok(seq) }
     }
 
     /// Writer: how many publications there were.

@@ -113,7 +113,8 @@ pub mod header {
 
 /// Words at the head of a rooms buffer, by index.
 pub mod rooms {
-    /// Sequence word: odd while being written.
+    /// Sequence word: twice the generation that stands here, one less while it
+    /// is being written.
     pub const SEQUENCE: usize = 0;
     /// The publication that stands here.
     pub const GENERATION: usize = 1;

@@ -131,7 +131,14 @@ impl Plain {
     /// # Errors
     /// As there.
     pub fn push(&self, claim: &Claim) -> Result<u64, PushError> {
-        self.ring().ok_or(PushError::Closed)?.push(claim)
+        self.table().ok_or(PushError::Closed)?.push(claim)
+    }
+
+    /// As `Publisher::close`.
+    pub fn close(&self) {
+        if let Some(table) = self.table() {
+            table.close();
+        }
     }
 
     /// Draws a number and takes its slot, as a writer does that then dies; with
@@ -165,12 +172,14 @@ impl Plain {
     /// # Errors
     /// What reading says.
     pub fn walk(&self) -> Result<Walk, ReadError> {
-        let (claims, _) = self.claims(0, u64::MAX)?;
-        let mut walk = self.read(walk)?;
-        walk.claims = claims.list.len();
-        let roster = self.roster()?;
-        check_indices(&roster);
-        Ok(walk)
+        // All three are read, whatever the others say.
+        let (claims, walk, roster) = (self.claims(0, u64::MAX), self.read(walk), self.roster());
+        if let Ok(roster) = &roster {
+            check_indices(roster);
+        }
+        let walk = walk?;
+        roster?;
+        Ok(Walk { claims: claims?.0.list.len(), ..walk })
     }
 }
 
@@ -284,12 +293,11 @@ impl Small {
 
     /// Dies while publishing, after so many words.
     pub fn publish_and_die(&self, value: u64, words: usize) {
-        let generation = get(&self.generation) + 1;
-        let buffer = crate::seqlock::buffer_of(generation);
-        let _ = crate::seqlock::begin(&self.sequences[buffer]);
-        for word in self.data[buffer].iter().take(words) {
-            set(word, value);
-        }
+        self.pair().publish_and_die(|buffer| {
+            for word in self.data[buffer].iter().take(words) {
+                set(word, value);
+            }
+        });
     }
 
     /// One try: the words, or `None`.

@@ -8,7 +8,6 @@ use crate::error::{AttachError, Damage, PushError, ReadError};
 use crate::layout::{Capacity, Layout};
 use crate::map::{Access, Mapping};
 use crate::rooms::TableView;
-use crate::sync::{Ordering, fence};
 use nix::unistd::geteuid;
 use sjp_core::publication::{Claim, Roster};
 use std::fmt;
@@ -118,14 +117,7 @@ impl Reader {
     /// # Errors
     /// [`PushError`]: after `Closed`, attach again and push the same claim.
     pub fn push_claim(&self, claim: &Claim) -> Result<u64, PushError> {
-        if self.is_closed() {
-            return Err(PushError::Closed);
-        }
-        let seq = self.claims_ring().ok_or(PushError::Closed)?.push(claim)?;
-        // Against the fence in `Table::close`: either the publisher sees this
-        // claim when it empties the ring, or the table is seen closed here.
-        fence(Ordering::SeqCst);
-        if self.is_closed() { Err(PushError::Closed) } else { Ok(seq) }
+        self.table().ok_or(PushError::Closed)?.push(claim)
     }
 
     /// Appends the claims after sequence number `after` (ascending) and returns

@@ -19,7 +19,11 @@
 //! `Pair` puts two such buffers behind a generation word whose lowest bit names
 //! the current one. The writer fills the other and then turns the generation,
 //! so a writer that dies inside leaves the current buffer as it was, and a
-//! reader is disturbed only if two publications pass while it reads.
+//! reader is disturbed only if two publications pass while it reads. There the
+//! sequence word is twice the generation that stands in the buffer: a reader
+//! that was held up between generation and buffer, and finds a later
+//! publication there, tries again. So a reader never goes back: what it takes
+//! has the number that the generation word had, and that only grows.
 //!
 //! All data are atomics, so that the overlap which the check later rejects is
 //! no data race. The readers' loads are relaxed because their pages are
@@ -30,7 +34,11 @@ use crate::sync::{AtomicU64, Ordering, fence, get, set};
 /// Enters the writer's side; returns what [`end`] needs. A writer that dies in
 /// between leaves the word odd: its buffer is unreadable from then on.
 pub(crate) fn begin(sequence: &AtomicU64) -> u64 {
-    let odd = get(sequence).wrapping_add(1) | 1;
+    begin_as(sequence, get(sequence).wrapping_add(1) | 1)
+}
+
+/// As [`begin`], with the odd value given.
+fn begin_as(sequence: &AtomicU64, odd: u64) -> u64 {
     set(sequence, odd);
     fence(Ordering::Release);
     odd
@@ -81,13 +89,21 @@ pub(crate) fn buffer_of(generation: u64) -> usize {
 }
 
 impl Pair<'_> {
+    /// As [`Pair::publish`], by a writer that dies inside.
+    pub(crate) fn publish_and_die(&self, store: impl FnOnce(usize)) {
+        let generation = get(self.generation).wrapping_add(1);
+        let buffer = buffer_of(generation);
+        begin_as(self.sequences[buffer], generation.wrapping_mul(2).wrapping_sub(1));
+        store(buffer);
+    }
+
     /// Publishes: `store(buffer, generation)` fills the buffer that is not
     /// current, which then becomes current.
     pub(crate) fn publish(&self, store: impl FnOnce(usize, u64)) {
         let generation = get(self.generation).wrapping_add(1).max(1);
         let buffer = buffer_of(generation);
         let sequence = self.sequences[buffer];
-        let odd = begin(sequence);
+        let odd = begin_as(sequence, generation.wrapping_mul(2).wrapping_sub(1));
         store(buffer, generation);
         end(sequence, odd);
         self.generation.store(generation, Ordering::Release);
@@ -106,6 +122,9 @@ impl Pair<'_> {
         let buffer = buffer_of(generation);
         let sequence = self.sequences[buffer];
         let Some(before) = enter(sequence) else { return Try::Disturbed };
+        if before != generation.wrapping_mul(2) {
+            return Try::Disturbed;
+        }
         let answer = read(buffer);
         if unchanged(sequence, before) { Try::Read(answer) } else { Try::Disturbed }
     }
