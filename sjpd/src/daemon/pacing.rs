@@ -8,6 +8,12 @@ use tokio::time::Instant;
 /// The longest gap between two tries of something that fails.
 pub const BACKOFF_CAP: Duration = Duration::from_secs(60);
 
+/// Half the gap after the first failure; it doubles.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// The first gap is the interval, but no longer than this: what is read rarely
+/// is not to be missed for long because slurmctld was away just then.
+const LONGEST_FIRST: Duration = Duration::from_secs(8);
+
 /// How often a kind of reading is wanted, and what it may cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
@@ -85,8 +91,10 @@ impl Pacer {
         } else {
             self.failures = self.failures.saturating_add(1);
             let doubled = 2f64.powi(i32::try_from(self.failures.min(16)).unwrap_or(16));
-            let base = self.pace.interval.max(Duration::from_millis(100));
-            let gap = base.mul_f64(doubled).min(BACKOFF_CAP.max(base));
+            let gap = FIRST_BACKOFF
+                .mul_f64(doubled)
+                .max(self.pace.interval.min(LONGEST_FIRST))
+                .min(BACKOFF_CAP);
             self.due = Some(now + gap);
             // The factor must not turn one long timeout into minutes of
             // silence: a failure rests no longer than the cap.
@@ -103,6 +111,15 @@ impl Pacer {
         let soonest = self.last_start.map_or(now, |start| start + self.pace.soonest);
         let due = self.due.unwrap_or(now);
         self.due = Some(due.min(soonest));
+    }
+
+    /// What made it fail is over: the next reading is due at once, and a
+    /// failure begins a new back-off.
+    pub fn forget_failures(&mut self, now: Instant) {
+        if std::mem::take(&mut self.failures) > 0 {
+            self.due = Some(now);
+            self.not_before = None;
+        }
     }
 
     /// The present gap from start to start: the interval, or what cost and
@@ -194,6 +211,21 @@ mod tests {
         p.started(now);
         p.done(now, true);
         assert_eq!(p.next(now), Some(now + S));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_read_rarely_is_tried_again_soon_and_at_once_when_all_is_well() {
+        let t0 = Instant::now();
+        let mut p = Pacer::new(Pace { interval: 600 * S, factor: 100.0, soonest: S });
+        p.started(t0);
+        p.done(t0, false);
+        assert_eq!(p.next(t0), Some(t0 + 8 * S));
+        p.forget_failures(t0 + S);
+        assert!(p.ready(t0 + S));
+        p.started(t0 + S);
+        p.done(t0 + S, true);
+        p.forget_failures(t0 + 2 * S);
+        assert_eq!(p.next(t0 + 2 * S), Some(t0 + 601 * S), "nothing to forget");
     }
 
     #[tokio::test(start_paused = true)]

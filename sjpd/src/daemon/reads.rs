@@ -104,6 +104,17 @@ impl<C: Cluster> Reads<C> {
         }
     }
 
+    /// slurmctld answers again: what failed is tried again at once, and what
+    /// follows its settings is asked for soon.
+    pub fn slurmctld_is_back(&mut self, now: Instant) {
+        for (&kind, pacer) in &mut self.pacers {
+            pacer.forget_failures(now);
+            if matches!(kind, Kind::Partitions | Kind::Config | Kind::Reservations | Kind::Queue) {
+                pacer.hasten(now);
+            }
+        }
+    }
+
     /// When the next reading is due, of the kinds that are wanted.
     #[must_use]
     pub fn next(&self, now: Instant, wanted: impl Fn(Kind) -> bool) -> Option<Instant> {

@@ -65,10 +65,8 @@ impl<C: Cluster> Daemon<C> {
                     tracing::info!(%kind, "can be read again");
                 }
                 if was_failing && kind == Kind::Nodes {
-                    // slurmctld was away: it may have come back changed.
-                    for kind in [Kind::Partitions, Kind::Config, Kind::Reservations, Kind::Queue] {
-                        self.reads.hasten(kind, now);
-                    }
+                    // It may have come back changed.
+                    self.reads.slurmctld_is_back(now);
                 }
                 if let Reading::Marks(asked_for, records) = &reading {
                     self.waiting.learn(asked_for, &records.list, &self.world.jobs);
