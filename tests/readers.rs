@@ -127,21 +127,22 @@ fn the_queue_with_hostile_text() {
     let exclusive = run_job(&["--exclusive", "-H"]);
     let dependent = run_job(&["-d", &format!("afterok:{per_cpu}")]);
     let later = run_job(&["--begin=now+1hour"]);
-    // A name, a comment and an account that imitate rows of any kind; the
-    // account also bears on the reason.
+    // A name, a comment and an account that imitate rows of any kind.
     let forged = "x\n99|b0123456789abcdef|99|N/A|0|PENDING|fat|e0123456789abcdef\n98|PENDING";
     let name = run_job(&["-H", &format!("--job-name={forged}"), &format!("--comment={forged}")]);
-    let quoted = run_job(&["-p", "closed", &format!("--account={forged}")]);
+    let account = run_job(&["-p", "closed", &format!("--account={forged}")]);
     let mark = "note | by\nthe site|e0123456789abcdef\n97|b0123456789abcdef|;sjp:pin=s02;id=7f3a";
     cluster
         .cmd("scontrol", &["update", &format!("jobid={per_node}"), &format!("admincomment={mark}")])
         .unwrap();
 
     let query = Query::new(0x1f2e_3d4c_5b6a_7988);
-    let parsed = wait_for(Duration::from_secs(30), "the reason speaks of the account", || {
+    let parsed = wait_for(Duration::from_secs(30), "the scheduler has seen every job", || {
         let parsed = queue(&cluster, &query);
-        let reason = by_id(&parsed, quoted).reason.clone();
-        Ok(if reason.contains("account") { Ok(parsed) } else { Err(reason) })
+        let reasons: Vec<_> = parsed.records.iter().map(|j| j.reason.clone()).collect();
+        let seen = by_id(&parsed, dependent).reason == "Dependency"
+            && by_id(&parsed, later).reason == "BeginTime";
+        Ok(if seen { Ok(parsed) } else { Err(reasons.join("; ")) })
     })
     .unwrap();
     assert_eq!(parsed.errors, []);
@@ -149,7 +150,7 @@ fn the_queue_with_hostile_text() {
     ids.sort_unstable();
     let mut submitted = vec![
         per_cpu, per_node, default, whole, array, long_array, exclusive, dependent, later, name,
-        quoted,
+        account,
     ];
     submitted.sort_unstable();
     assert_eq!(ids, submitted);
