@@ -26,7 +26,7 @@ pub(crate) struct Fit {
     pub group: u32,
     /// The one node, where it is looked at alone; else `GROUPED`.
     pub single: u32,
-    /// Partition set and need, as [`Survey::slot`].
+    /// Partition set and need: an index into `Scratch::slots`.
     pub slot: u32,
 }
 
