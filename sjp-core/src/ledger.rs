@@ -8,6 +8,7 @@
 //! start. A claim that no job answers to expires.
 
 use crate::cluster::{Job, JobState};
+use crate::decision::NotPinned;
 use crate::publication::{Claim, Roster};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -250,10 +251,12 @@ fn answers(entry: &Entry, job: &Job) -> bool {
         JobState::Active => !pinned || job.nodes == [entry.node.as_str()],
         JobState::Ended => true,
     };
-    // Rounding to whole cores makes the claim the larger one.
+    // Rounding to whole cores makes the claim the larger one; a whole node is
+    // claimed for an exclusive job, which shows what it asked for while it waits.
+    let whole = job.exclusive || entry.claim.not_pinned() == Some(NotPinned::Exclusive);
     let same_size = array
         || (job.cpus.0 <= entry.claim.cpus
-            && entry.claim.cpus < job.cpus.0.saturating_mul(2).max(9));
+            && (whole || entry.claim.cpus < job.cpus.0.saturating_mul(2).max(9)));
     in_time && on_node && same_size && array == job.array_id.is_some()
 }
 

@@ -125,3 +125,32 @@ fn a_claim_from_an_unknown_roster_is_counted_and_dropped() {
     ledger.take(&[claim(1, 100, PINNED)], |_| None);
     assert_eq!((room(&ledger, 0.0), ledger.counts().unknown), (0, 1));
 }
+
+#[test]
+fn a_whole_node_is_claimed_by_a_job_that_shows_fewer_cpus() {
+    // 64 CPUs claimed for a job that asked for 4, in the queue as exclusive or, for
+    // `--exclusive=user`, by the claim alone.
+    use crate::decision::Placement;
+    let placement = Placement {
+        partitions: vec![0],
+        admitted: vec![0],
+        pin: None,
+        not_pinned: Some(NotPinned::Exclusive),
+        claims: Vec::new(),
+        room: crate::decision::Room::default(),
+        cpus: Cpus(64),
+        mem: None,
+        loss: 0.0,
+        minutes: None,
+        basis: crate::decision::Basis::Room,
+    };
+    for (exclusive, flags) in [(true, 0), (false, Claim::flags_of(&placement, false))] {
+        let whole = Claim { cpus: 64, ..claim(1, 100, flags) };
+        let mut ledger = taken(&[whole]);
+        let job = Job { exclusive, ..pending(9, 100, &[]) };
+        assert_eq!(ledger.see_queue(&[job], 101).len(), 1, "{exclusive}");
+        assert_eq!(room(&ledger, 101.0), 64);
+    }
+    let mut ledger = taken(&[Claim { cpus: 64, ..claim(1, 100, 0) }]);
+    assert!(ledger.see_queue(&[pending(9, 100, &[])], 101).is_empty(), "another job's claim");
+}
