@@ -63,30 +63,20 @@ impl<'a> Tokens<'a> {
 
     /// The next token as key and value; a token without `=` has an empty key.
     pub(crate) fn next(&mut self) -> Option<(&'a str, &'a str)> {
-        let bytes = self.text.as_bytes();
-        let mut at = self.at;
-        while bytes.get(at).is_some_and(u8::is_ascii_whitespace) {
-            at += 1;
+        // Anything up to the blank parts tokens: one comparison a byte.
+        let bytes = self.text.as_bytes().get(self.at..)?;
+        let start = self.at + bytes.iter().position(|b| *b > b' ')?;
+        let token = &self.text.as_bytes()[start..];
+        let key = token.iter().position(|b| *b == b'=' || *b <= b' ').unwrap_or(token.len());
+        if token.get(key) != Some(&b'=') {
+            self.at = start + key;
+            return Some(("", &self.text[start..self.at]));
         }
-        let start = at;
-        let mut equals = None;
-        while let Some(b) = bytes.get(at) {
-            if b.is_ascii_whitespace() {
-                break;
-            }
-            if *b == b'=' && equals.is_none() {
-                equals = Some(at);
-            }
-            at += 1;
-        }
-        self.at = at;
-        if start == at {
-            return None;
-        }
-        Some(match equals {
-            Some(e) => (&self.text[start..e], &self.text[e + 1..at]),
-            None => ("", &self.text[start..at]),
-        })
+        let value = &token[key + 1..];
+        let len = value.iter().position(|b| *b <= b' ').unwrap_or(value.len());
+        let from = start + key + 1;
+        self.at = from + len;
+        Some((&self.text[start..start + key], &self.text[from..self.at]))
     }
 }
 

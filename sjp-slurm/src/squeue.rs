@@ -13,6 +13,8 @@
 
 use crate::{Parsed, Problem, array, record, state, time, tres};
 use jiff::tz::TimeZone;
+use memchr::memmem::Finder;
+use memchr::{memchr, memchr_iter};
 use sjp_core::cluster::Job;
 use sjp_core::units::{Cpus, MemMb, MemPer};
 
@@ -100,20 +102,23 @@ impl Query {
     #[must_use]
     pub fn read(&self, text: &str, zone: &TimeZone) -> Parsed<Job> {
         let mut out = Parsed::default();
-        let [begin, end] = [format!("|b{}|", self.nonce), format!("|e{}", self.nonce)];
-        if self.marks && text.contains(&begin) && !text.contains(&end) {
+        let cuts = Cuts::new(&self.nonce);
+        let end = cuts.end.needle().len();
+        if self.marks && find(&cuts.begin, text).is_some() && find(&cuts.end, text).is_none() {
             out.error(0, Problem::NoMarks, text);
             return out;
         }
         let mut line = 1;
         let mut rest = text;
-        while let Some((row, after)) = rest.split_once(&end) {
-            match self.row(row, &begin, zone) {
+        while let Some(at) = find(&cuts.end, rest) {
+            let row = &rest[..at];
+            match self.row(row, &cuts, zone) {
                 Ok(job) => out.records.push(job),
                 Err(what) => out.error(line, what, row),
             }
-            line += row.matches('\n').count() + 1;
-            rest = after.strip_prefix('\n').unwrap_or(after);
+            line += memchr_iter(b'\n', row.as_bytes()).count() + 1;
+            rest = &rest[at + end..];
+            rest = rest.strip_prefix('\n').unwrap_or(rest);
         }
         if !rest.trim().is_empty() {
             // A row cut short, or an error message instead of rows.
@@ -122,29 +127,23 @@ impl Query {
         out
     }
 
-    fn row(&self, row: &str, begin: &str, zone: &TimeZone) -> Result<Job, Problem> {
+    fn row(&self, row: &str, cuts: &Cuts, zone: &TimeZone) -> Result<Job, Problem> {
         let bad = || Problem::Unknown { want: "a row of the columns asked for" };
-        let (id, mut row) = row.split_once(begin).ok_or_else(bad)?;
+        let (id, mut row) = split_once(&cuts.begin, row).ok_or_else(bad)?;
+        let mut middle = [""; MIDDLE.len()];
+        for (found, cell) in middle.iter_mut().enumerate() {
+            let at =
+                memchr(b'|', row.as_bytes()).ok_or(Problem::Cells { found, want: MIDDLE.len() })?;
+            (*cell, row) = (&row[..at], &row[at + 1..]);
+        }
         let mut free = [""; FREE.len()];
-        let mut middle = "";
-        for (cell, (_, letter)) in free.iter_mut().zip(FREE) {
-            let (text, rest) =
-                row.split_once(&format!("|{letter}{}|", self.nonce)).ok_or_else(bad)?;
-            (*cell, row) = (text, rest);
-            if *letter == 'r' {
-                // The first of them stands behind the others' last separator.
-                let at = text.match_indices('|').nth(MIDDLE.len() - 1).map(|(at, _)| at);
-                let at = at.ok_or(Problem::Cells {
-                    found: text.matches('|').count() + 1,
-                    want: MIDDLE.len() + 1,
-                })?;
-                (middle, *cell) = (&text[..at], &text[at + 1..]);
-            }
+        for (cell, cut) in free.iter_mut().zip(&cuts.free) {
+            (*cell, row) = split_once(cut, row).ok_or_else(bad)?;
         }
         let [reservation, req_nodes, qos, reason] = free;
         let comment =
             self.marks.then(|| if row == "(null)" { String::new() } else { row.to_owned() });
-        let mut cells = middle.split('|');
+        let mut cells = middle.into_iter();
         let mut next = || cells.next().ok_or_else(bad);
         let id: u32 = record::number("JobID", Some(id))?;
         let array_id: u32 = record::number("ArrayJobID", Some(next()?))?;
@@ -212,6 +211,33 @@ impl Query {
             admin_comment: comment,
         })
     }
+}
+
+/// Where records and columns are cut.
+struct Cuts {
+    begin: Finder<'static>,
+    free: Vec<Finder<'static>>,
+    end: Finder<'static>,
+}
+
+impl Cuts {
+    fn new(nonce: &str) -> Self {
+        let finder = |text: String| Finder::new(&text).into_owned();
+        Self {
+            begin: finder(format!("|b{nonce}|")),
+            free: FREE.iter().map(|(_, letter)| finder(format!("|{letter}{nonce}|"))).collect(),
+            end: finder(format!("|e{nonce}")),
+        }
+    }
+}
+
+fn find(finder: &Finder<'_>, text: &str) -> Option<usize> {
+    finder.find(text.as_bytes())
+}
+
+fn split_once<'t>(finder: &Finder<'_>, text: &'t str) -> Option<(&'t str, &'t str)> {
+    let at = find(finder, text)?;
+    Some((&text[..at], &text[at + finder.needle().len()..]))
 }
 
 fn task_count(tasks: &str) -> Result<u32, Problem> {
