@@ -18,6 +18,7 @@ mod failure;
 mod log;
 mod number;
 mod place;
+mod plan;
 mod shared;
 mod tres;
 

@@ -9,17 +9,12 @@ use crate::config::Config;
 use crate::desc::Fields;
 use crate::failure::Failure;
 use crate::log;
-use crate::shared::{Shared, Table};
+use crate::plan::{Order, Plan, Wants, claim, decide_on_table, pass_gates, settle};
+use crate::shared::Shared;
 use mlua::{Function, Lua, MultiValue, Value};
 use parking_lot::Mutex;
-use sjp_core::config::{Mode, UserChoice};
-use sjp_core::decision::{Placement, Reason};
+use sjp_core::decision::Reason;
 use sjp_core::mark;
-use sjp_core::place::{Context, choose, open};
-use sjp_core::publication::{Admit, Claim, PartitionRule, Roster};
-use sjp_core::request::JobRequest;
-use sjp_core::units::Limit;
-use sjp_table::{MAX_TRIES, Meta, PushError, ReadError, TableView};
 use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -45,7 +40,7 @@ impl Call {
 }
 
 /// How a call ended without a placement.
-enum Stop {
+pub(crate) enum Stop {
     /// As it should be: the job keeps the fields it came with.
     Left(Reason),
     /// Something is wrong.
@@ -62,18 +57,6 @@ impl From<Failure> for Stop {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
-}
-
-/// What a placement changes, with names instead of indices.
-struct Plan {
-    /// New values; `None`: the field stays.
-    partition: Option<String>,
-    req_nodes: Option<String>,
-    exc_nodes: Option<String>,
-    comment: String,
-    claims: Vec<Claim>,
-    /// For the log, where it is wanted.
-    words: String,
 }
 
 /// The native half of the module for one Lua state.
@@ -108,16 +91,8 @@ impl Native {
         submit_uid: &Value,
         part_list: &Value,
     ) -> (bool, Option<&'static str>) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.decide(lua, call, job_desc, submit_uid, part_list)
-        }))
-        .unwrap_or_else(|payload| {
-            // What the panic left behind is not to be trusted.
-            if let Some(mut shared) = self.shared.try_lock() {
-                *shared = Shared::new();
-            }
-            Err(Stop::Failed(Failure::Panic(panic_text(payload.as_ref()))))
-        });
+        let outcome =
+            guarded(self.shared, || self.decide(lua, call, job_desc, submit_uid, part_list));
         match outcome {
             Ok(()) => (true, None),
             Err(Stop::Left(reason)) => (false, Some(reason.words())),
@@ -287,6 +262,17 @@ impl Native {
     }
 }
 
+/// Runs `body`; a panic in it becomes a failure, and what it may have left
+/// half-done is thrown away.
+fn guarded<T>(shared: &Mutex<Shared>, body: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+        if let Some(mut shared) = shared.try_lock() {
+            *shared = Shared::new();
+        }
+        Err(Stop::Failed(Failure::Panic(panic_text(payload.as_ref()))))
+    })
+}
+
 /// One line in slurmctld's log, unless this kind of failure has just had one.
 fn complain_on(lua: &Lua, shared: &mut Shared, failure: &Failure, now_ns: u64) {
     if let Some(kept_back) = shared.limiter.pass(failure.kind(), now_ns) {
@@ -296,224 +282,6 @@ fn complain_on(lua: &Lua, shared: &mut Shared, failure: &Failure, now_ns: u64) {
         };
         log::error(lua, &format!("sjp: {failure}{more}"));
     }
-}
-
-/// Which fields must be read that not every site needs.
-#[derive(Clone, Copy)]
-struct Wants {
-    account: bool,
-    qos: bool,
-}
-
-/// The gates that the table itself decides: mode and age.
-fn gate(roster: &Roster, meta: Meta, now_ns: u64) -> Result<(), Reason> {
-    if roster.policy.mode == Mode::Observe {
-        return Err(Reason::Observe);
-    }
-    let age_ns = now_ns.saturating_sub(meta.data_time_ns);
-    // Data from the future has no age that could be trusted; published while
-    // this call ran, it may be a little ahead.
-    let ahead_ns = meta.data_time_ns.saturating_sub(now_ns);
-    if age_ns > roster.policy.max_age_ms.saturating_mul(1_000_000) || ahead_ns > 1_000_000_000 {
-        return Err(Reason::Stale);
-    }
-    Ok(())
-}
-
-/// What the first look at the table tells.
-struct Opening {
-    wants: Wants,
-    base: Base,
-}
-
-/// What the published rooms account for: the roster, and the last claim.
-type Base = (u64, u64);
-
-fn base_of(view: &TableView<'_>) -> Base {
-    (view.roster_id(), view.meta().claims_taken)
-}
-
-/// Reads the table, and sorts what comes of it.
-fn settle<T>(
-    shared: &mut Shared,
-    config: &Config,
-    read: impl FnOnce(&mut Table<'_>) -> Result<Result<T, Reason>, ReadError>,
-) -> Result<T, Stop> {
-    match read(&mut shared.table()?) {
-        Ok(answer) => answer.map_err(Stop::Left),
-        Err(ReadError::Empty | ReadError::Closed) => Err(Stop::Left(Reason::NoTable)),
-        Err(error @ (ReadError::Busy | ReadError::Damaged(_))) => {
-            if error != ReadError::Busy {
-                shared.detach();
-            }
-            Err(Stop::Failed(Failure::Table {
-                state_dir: config.state_dir.display().to_string(),
-                why: error.to_string(),
-            }))
-        }
-    }
-}
-
-/// Passes the gates and tells what the job must be asked.
-fn pass_gates(table: &mut Table<'_>, now_ns: u64) -> Result<Result<Opening, Reason>, ReadError> {
-    table.reader.read_with_roster(|view, roster| {
-        gate(roster, view.meta(), now_ns)?;
-        let rules =
-            |f: fn(&PartitionRule) -> &Admit| roster.partitions.iter().any(|p| *f(p) != Admit::All);
-        let wants = Wants {
-            account: rules(|p| &p.accounts) || !roster.bound_users.is_empty(),
-            qos: rules(|p| &p.qos) || !roster.qos.is_empty(),
-        };
-        Ok(Opening { wants, base: base_of(view) })
-    })
-}
-
-/// Decides about one job on rooms and claims that belong together: where sjpd
-/// has published in between, both are looked at again.
-fn decide_on_table(
-    shared: &mut Shared,
-    config: &Config,
-    order: &Order<'_>,
-    mut base: Base,
-    now_ns: u64,
-) -> Result<Plan, Stop> {
-    for _ in 0..MAX_TRIES {
-        let plan = settle(shared, config, |table| {
-            table.folded.update(table.reader, base)?;
-            plan(table, order, base, now_ns)
-        })?;
-        match plan {
-            Some(plan) => return Ok(plan),
-            None => base = settle(shared, config, |table| pass_gates(table, now_ns))?.base,
-        }
-    }
-    settle(shared, config, |_| Err(ReadError::Busy))
-}
-
-/// Writes the claims. Where the table was closed a moment ago, into the one
-/// that follows it; where there is none, no sjpd is there to count them.
-fn claim(shared: &mut Shared, config: &Config, claims: &[Claim], now_ns: u64) {
-    for claim in claims {
-        let closed = shared
-            .table()
-            .is_ok_and(|table| table.reader.push_claim(claim) == Err(PushError::Closed));
-        if closed {
-            let _ = shared.attach(&config.state_dir, now_ns);
-            if let Ok(table) = shared.table() {
-                let _ = table.reader.push_claim(claim);
-            }
-        }
-    }
-}
-
-/// A job to be planned.
-struct Order<'a> {
-    call: Call,
-    job: &'a JobRequest<'a>,
-    fields: &'a Fields,
-    /// part_list's names, one a line.
-    names: Option<&'a str>,
-    /// Unix seconds.
-    now: u64,
-    /// Id of the claims and of the mark.
-    id: u64,
-    verbose: bool,
-}
-
-/// Decides about one job, on one consistent view of the table. `Ok(None)`: not
-/// the publication that the promises start from.
-fn plan(
-    table: &mut Table<'_>,
-    order: &Order<'_>,
-    base: Base,
-    now_ns: u64,
-) -> Result<Result<Option<Plan>, Reason>, ReadError> {
-    let Table { reader, folded, scratch, permitted } = table;
-    let promised = folded.promises.as_slice();
-    reader.read_with_roster(|view, roster| {
-        if base_of(view) != base {
-            return Ok(None);
-        }
-        gate(roster, view.meta(), now_ns)?;
-        let permitted = order.names.map(|names| {
-            permit(roster, names, permitted);
-            permitted.as_slice()
-        });
-        let context = Context { roster, rooms: view, promised, now: order.now, permitted };
-        let placement = match order.call {
-            Call::Place => choose(&context, order.job, scratch)?,
-            Call::Open => open(&context, order.job, scratch)?,
-        };
-        Ok(Some(describe(roster, view.roster_id(), &placement, order)))
-    })
-}
-
-/// Marks the partitions that part_list names.
-fn permit(roster: &Roster, names: &str, permitted: &mut Vec<bool>) {
-    permitted.clear();
-    permitted.resize(roster.partitions.len(), false);
-    for name in names.split('\n') {
-        let found = roster.partitions.binary_search_by(|p| p.name.as_str().cmp(name));
-        if let Some(slot) = found.ok().and_then(|i| permitted.get_mut(i)) {
-            *slot = true;
-        }
-    }
-}
-
-/// The new values of the job's fields, and the claims.
-fn describe(roster: &Roster, roster_id: u64, placement: &Placement, order: &Order<'_>) -> Plan {
-    let (job, fields) = (order.job, order.fields);
-    let partitions = mark::partition_names(roster, &placement.partitions);
-    let pin = placement.pin.and_then(|n| roster.nodes.get(n as usize));
-    let drop_own = roster.policy.user_nodes == UserChoice::Ignore;
-    let claims = placement
-        .claims
-        .iter()
-        .map(|claim| Claim {
-            seq: 0,
-            id: order.id,
-            roster: roster_id,
-            time: order.now,
-            uid: job.uid,
-            node: claim.node,
-            cpus: claim.cpus,
-            mem: claim.mem,
-            limit: match job.time_limit {
-                Limit::At(minutes) => minutes,
-                Limit::Unset | Limit::Unlimited => placement.minutes.unwrap_or(u32::MAX),
-            },
-            flags: Claim::flags_of(placement, job.array),
-        })
-        .collect();
-    let words = match (order.verbose, pin) {
-        (false, _) => String::new(),
-        (true, Some(node)) => format!("uid {} to {partitions}, pinned to {node}", job.uid),
-        (true, None) => format!(
-            "uid {} to {partitions}, not pinned: {}",
-            job.uid,
-            placement.not_pinned.map_or("no node is better", |why| why.words())
-        ),
-    };
-    Plan {
-        req_nodes: match pin {
-            Some(node) => differs(node, fields.req_nodes.as_deref()),
-            None => cleared(drop_own, fields.req_nodes.as_deref()),
-        },
-        exc_nodes: cleared(drop_own, fields.exc_nodes.as_deref()),
-        comment: mark::for_placement(roster, placement, order.id, fields.admin_comment.as_deref()),
-        partition: differs(&partitions, fields.partition.as_deref()),
-        claims,
-        words,
-    }
-}
-
-fn differs(new: &str, old: Option<&str>) -> Option<String> {
-    (old != Some(new)).then(|| new.to_owned())
-}
-
-/// "" clears a field of job_desc.
-fn cleared(drop_it: bool, old: Option<&str>) -> Option<String> {
-    (drop_it && old.is_some()).then(String::new)
 }
 
 /// Whether a reason is about the job, so that its AdminComment may say so; the
@@ -579,4 +347,28 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
         .map(|s| (*s).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without text".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_answer_and_the_next_call_starts_afresh() {
+        let shared = Mutex::new(Shared::new());
+        shared.lock().permitted.push(true);
+        for text in [Some("broken"), None] {
+            let outcome = guarded::<()>(&shared, || {
+                let _held = shared.lock();
+                match text {
+                    Some(text) => std::panic::panic_any(text.to_owned()),
+                    None => std::panic::panic_any(7_u8),
+                }
+            });
+            let Err(Stop::Failed(Failure::Panic(said))) = outcome else { panic!("not caught") };
+            assert_eq!(said, text.unwrap_or("a panic without text"));
+            assert!(shared.try_lock().is_some_and(|s| s.permitted.is_empty()));
+        }
+        assert!(guarded(&shared, || Ok(())).is_ok());
+    }
 }

@@ -105,7 +105,7 @@ fn claims_on_another_roster_do_not() {
 #[test]
 fn a_job_left_alone_claims_nothing() {
     let mut world = World::new(ten());
-    for fields in ["gres='gpu:1',", "min_cpus=9.0,", "script=false,"] {
+    for fields in ["tres_per_node='gpu:1',", "min_cpus=9.0,", "script=false,"] {
         assert!(!world.place(&format!("{HALF}{fields}")).placed);
     }
     assert_eq!(world.publisher.claims_since(0).unwrap().list, []);

@@ -14,7 +14,7 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 
 const JOB: &str = "min_cpus=4.0, min_mem_per_node=8000.0, time_limit=60.0,";
 /// The same with something sjp would note a skip for.
-const GPU_JOB: &str = "min_cpus=4.0, min_mem_per_node=8000.0, gres='gpu:1',";
+const GPU_JOB: &str = "min_cpus=4.0, min_mem_per_node=8000.0, tres_per_node='gpu:1',";
 
 fn untouched(out: &Outcome, reason: &str) {
     assert_eq!((out.placed, out.reason.as_deref()), (false, Some(reason)), "{out:?}");
@@ -207,12 +207,12 @@ fn fields_of_another_type_are_errors() {
         "priority='high'",
         "features={}",
         "user_id='root'",
-        "gres=7",
+        "tres_per_node=7",
         "array_inx=3",
     ] {
         let world = World::new(Cluster::slim_and_fat());
         untouched(&world.place(&format!("{JOB}{field}")), "error");
-        let name = field.split('=').next().unwrap().replace("gres", "tres_per_node");
+        let name = field.split('=').next().unwrap();
         let logged = world.submitter.logged();
         assert!(logged[0].contains(&format!("job_desc.{name} is a ")), "{field}: {logged:?}");
     }

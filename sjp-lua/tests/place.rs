@@ -61,7 +61,7 @@ fn every_reason_about_the_job_is_answered_and_noted() {
     let world = World::new(Cluster::slim_and_fat());
     let cases = [
         ("script=false,", "not batch"),
-        ("gres='gpu:2',", "gpu"),
+        ("tres_per_node='gpu:2',", "gpu"),
         ("tres_per_node='gres/gpu:2',", "gpu"),
         ("tres_per_job='gres:gpu:2',", "gpu"),
         ("tres_per_socket='gres/gpu:a100:1',", "gpu"),
@@ -120,7 +120,7 @@ fn what_changes_nothing_about_the_place_does_not_matter() {
         "contiguous=65534.0,",
         "begin_time=1000.0,",
         "priority=4294967295.0,",
-        "features='', reservation='', dependency='', req_nodes='', gres='',",
+        "features='', reservation='', dependency='', req_nodes='', tres_per_node='',",
         "max_nodes=1.0, min_nodes=1.0,",
     ] {
         let out = world.place_alone(&format!("{}{fields}", job(1, 8_000)));

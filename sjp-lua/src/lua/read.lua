@@ -5,8 +5,9 @@
 -- so a read costs time: nothing is read twice, and the default account and
 -- QOS (a search in slurmctld) only where the roster asks for them. `script` is
 -- the decisive one: without it the job is no batch job, and nothing more is
--- needed than the comment. pn_min_memory is never read: a double loses the
--- low digits of its per-CPU form.
+-- needed than the comment. Never read: pn_min_memory (a double loses the low
+-- digits of its per-CPU form) and gres (since 18.08 another name of
+-- tres_per_node).
 local type, next, concat = type, next, table.concat
 
 local function read(d, want_account, want_qos)
@@ -23,11 +24,6 @@ local function read(d, want_account, want_qos)
     local per_cpu, per_node = d.min_mem_per_cpu, nil
     if per_cpu == nil then
         per_node = d.min_mem_per_node
-    end
-    -- "gres" is the old name of tres_per_node, and the quicker one to find.
-    local gres = d.gres
-    if gres == nil then
-        gres = d.tres_per_node
     end
     return true,
         d.admin_comment,
@@ -56,7 +52,7 @@ local function read(d, want_account, want_qos)
         d.reservation,
         d.features,
         d.prefer,
-        gres,
+        d.tres_per_node,
         d.tres_per_job,
         d.tres_per_socket,
         d.tres_per_task,
