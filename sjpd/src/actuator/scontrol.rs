@@ -33,9 +33,9 @@ impl Actuator for ScontrolActuator {
         match self.runner.run(&self.scontrol, &args).await {
             // scontrol can say that an update failed and still exit with 0.
             Ok(output) if output.warnings.is_empty() => Answer::Made,
-            Ok(output) => judge(&output.warnings).unwrap_or(Answer::Made),
+            Ok(output) => judge(update, &output.warnings).unwrap_or(Answer::Made),
             Err(RunError::Failed { status, message, .. }) => {
-                judge(&message).unwrap_or(Answer::Refused(format!("{status}: {message}")))
+                judge(update, &message).unwrap_or(Answer::Refused(format!("{status}: {message}")))
             }
             Err(error @ RunError::Timeout { .. }) => Answer::Busy(error.to_string()),
             Err(error @ RunError::Start { .. }) => Answer::Busy(error.to_string()),
@@ -59,6 +59,10 @@ const GONE: [&str; 5] = [
     "job has finished",
 ];
 
+/// What slurmctld says to an empty node list for a job that runs: there it means a
+/// shrink to these nodes. For a job that waits it is never said.
+const GONE_BY_SHRINK: [&str; 2] = ["invalid node name", "operation not supported"];
+
 /// Messages of a slurmctld that has no time, limits rates, or is away.
 const BUSY: [&str; 12] = [
     "resource temporarily unavailable",
@@ -75,11 +79,13 @@ const BUSY: [&str; 12] = [
     "communications connection failure",
 ];
 
-/// What a message means; `None`: nothing that is known here.
-fn judge(message: &str) -> Option<Answer> {
+/// What a message to an update means; `None`: nothing that is known here.
+fn judge(update: &Update, message: &str) -> Option<Answer> {
     let lower = message.to_ascii_lowercase();
     let says = |list: &[&str]| list.iter().any(|part| lower.contains(part));
-    if says(&GONE) {
+    let clears_node =
+        update.set.iter().any(|(key, value)| *key == "reqnodelist" && value.is_empty());
+    if says(&GONE) || (clears_node && says(&GONE_BY_SHRINK)) {
         Some(Answer::Gone(message.to_owned()))
     } else if says(&BUSY) {
         Some(Answer::Busy(message.to_owned()))
@@ -96,6 +102,9 @@ mod tests {
 
     #[test]
     fn messages_are_told_apart() {
+        let update = |key, value: &str| Update { job: 7, set: vec![(key, value.to_owned())] };
+        let (unpin, widen) = (update("reqnodelist", ""), update("partition", "a,b"));
+        let judge = |message| super::judge(&widen, message);
         let gone = [
             "slurm_update error: Job is no longer pending execution",
             "slurm_update error: Job/step already completing or completed",
@@ -121,6 +130,11 @@ mod tests {
             assert!(matches!(judge(m), Some(Answer::Refused(_))), "{m}");
         }
         assert_eq!(judge("a note"), None);
+        let shrink = ["Invalid node name specified for job 7", "Requested operation not supported"];
+        for m in shrink {
+            assert!(matches!(super::judge(&unpin, m), Some(Answer::Gone(_))), "{m}");
+            assert!(!matches!(judge(m), Some(Answer::Gone(_))), "{m}");
+        }
     }
 
     #[tokio::test]

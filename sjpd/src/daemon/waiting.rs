@@ -57,7 +57,7 @@ impl Waiting {
         self.pinned = ours.iter().filter(|w| w.mark.get("pin").is_some()).count();
         let due = |w: &OneWaiting<'_>| {
             let at = waiting_since(w.job).saturating_add(after) as f64;
-            (w.mark.get("pin").is_some() && at > unix).then(|| at - unix)
+            (w.mark.get("pin").is_some() && at > unix).then_some(at - unix)
         };
         let soonest = ours.iter().filter_map(due).fold(f64::INFINITY, f64::min);
         // A moment later, as Slurm's times are whole seconds.
