@@ -53,7 +53,9 @@ const FREE: &[(&str, char)] =
 pub struct Query {
     nonce: String,
     marks: bool,
-    no_means_exclusive: bool,
+    /// Whether `OverSubscribe=NO` tells that a job asked for whole nodes
+    /// ([`Self::of_version`] knows).
+    pub no_means_exclusive: bool,
 }
 
 impl Query {
