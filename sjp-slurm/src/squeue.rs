@@ -53,8 +53,8 @@ const FREE: &[(&str, char)] =
 pub struct Query {
     nonce: String,
     marks: bool,
-    /// Whether `OverSubscribe=NO` tells that a job asked for whole nodes
-    /// ([`Self::of_version`] knows).
+    /// Whether `OverSubscribe=NO` tells that a job asked for whole nodes (it
+    /// does up to 24.11; 26.05 prints it for every job).
     pub no_means_exclusive: bool,
 }
 
@@ -71,17 +71,6 @@ impl Query {
     #[must_use]
     pub fn without_marks(mut self) -> Self {
         self.marks = false;
-        self
-    }
-
-    /// The same for a Slurm of this version (`SLURM_VERSION` of `scontrol show
-    /// config`). Up to 24.11, `OverSubscribe=NO` means that a job asked for
-    /// whole nodes; 26.05 prints it for every job, so that from 25 on this
-    /// column tells nothing.
-    #[must_use]
-    pub fn of_version(mut self, version: &str) -> Self {
-        let year = version.split('.').next().and_then(|y| y.parse::<u32>().ok());
-        self.no_means_exclusive = year.is_none_or(|y| y < 25);
         self
     }
 
@@ -187,7 +176,10 @@ impl Query {
             gres |= next()?.contains("gres");
         }
         let priority = record::number("PriorityLong", Some(next()?))?;
-        let exclusive = next()? == "NO" && self.no_means_exclusive;
+        let exclusive = self.no_means_exclusive && next()? == "NO";
+        if !self.no_means_exclusive {
+            next()?;
+        }
         let dependency = next()?;
         let array = !crate::unset(tasks);
         Ok(Job {
@@ -437,17 +429,6 @@ mod tests {
                 admin_comment: Some("site;sjp:pin=s02;id=7f".into()),
             }]
         );
-    }
-
-    #[test]
-    fn whole_nodes_by_version() {
-        let text = row("7", &[("OverSubscribe", "NO")], "None", "");
-        for (version, exclusive) in
-            [("22.05.8", true), ("24.11.5", true), ("25.11.1", false), ("26.05.3", false)]
-        {
-            let query = Query::new(NONCE).of_version(version);
-            assert_eq!(query.read(&text, &TimeZone::UTC).records[0].exclusive, exclusive);
-        }
     }
 
     #[test]

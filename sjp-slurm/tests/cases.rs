@@ -1,7 +1,6 @@
 //! Real outputs of many Slurm versions and sites, with what a correct reader
 //! gets out of each. They lie beside the repository, in `../shared/cases`, and
 //! are not part of it: where they are not there, the test says so and passes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};

@@ -1,6 +1,5 @@
 //! The same small cluster, read from three Slurm versions: every folder below
 //! `assets/versions` is read, and each must give what was set up there.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use jiff::tz::TimeZone;
 use sjp_core::cluster::Names;

@@ -8,10 +8,9 @@ use crate::daemon::preflight::Me;
 use crate::daemon::{Control, DaemonError, Setup, once, run};
 use crate::lock::LockError;
 use crate::logging;
-use crate::slurm::SlurmCommands;
+use crate::slurm::{SlurmCommands, runner_for};
 use std::io::{self, Write as _};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -45,13 +44,17 @@ pub fn main(args: &SjpdArgs) -> Exit {
             _ => Exit::Warning,
         };
     }
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let scontrol = config.commands.path("scontrol", &search);
+    let actuator =
+        ScontrolActuator::new(runner_for(&config), scontrol.unwrap_or_else(|| "scontrol".into()));
     let setup = Setup {
         source: args.source(),
         config,
         notices,
         dry_run: args.dry_run,
-        actuator: Arc::new(ScontrolActuator::new(cluster.clone())),
         cluster,
+        actuator: Arc::new(actuator),
         log_level,
     };
     let ended = runtime.block_on(async {
@@ -67,8 +70,6 @@ pub fn main(args: &SjpdArgs) -> Exit {
             }
         })
     });
-    // A look-up of users that hangs in a directory service must not hold it up.
-    runtime.shutdown_timeout(Duration::from_secs(1));
     match ended {
         Ok(()) => Exit::Ok,
         Err(exit) => exit,

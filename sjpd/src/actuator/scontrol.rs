@@ -2,20 +2,21 @@
 
 use super::{Actuator, Answer, Update};
 use crate::slurm::runner::words;
-use crate::slurm::{RunError, SlurmCommands};
-use std::sync::Arc;
+use crate::slurm::{RunError, Runner};
+use std::path::PathBuf;
 
 /// Makes updates with `scontrol`.
 #[derive(Clone, Debug)]
 pub struct ScontrolActuator {
-    commands: Arc<SlurmCommands>,
+    runner: Runner,
+    scontrol: PathBuf,
 }
 
 impl ScontrolActuator {
-    /// With the `scontrol` that these commands use at the time.
+    /// With this runner and this `scontrol`.
     #[must_use]
-    pub fn new(commands: Arc<SlurmCommands>) -> Self {
-        Self { commands }
+    pub fn new(runner: Runner, scontrol: PathBuf) -> Self {
+        Self { runner, scontrol }
     }
 
     fn args(update: &Update) -> Vec<String> {
@@ -29,8 +30,7 @@ impl Actuator for ScontrolActuator {
     async fn update(&self, update: &Update) -> Answer {
         let args = Self::args(update);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let (runner, scontrol) = self.commands.scontrol_command();
-        match runner.run(&scontrol, &args).await {
+        match self.runner.run(&self.scontrol, &args).await {
             // scontrol can say that an update failed and still exit with 0.
             Ok(output) if output.warnings.is_empty() => Answer::Made,
             Ok(output) => judge(update, &output.warnings).unwrap_or(Answer::Made),
@@ -46,7 +46,7 @@ impl Actuator for ScontrolActuator {
     fn words(&self, update: &Update) -> String {
         let args = Self::args(update);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        words(&self.commands.scontrol_command().1, &args)
+        words(&self.scontrol, &args)
     }
 }
 
@@ -99,7 +99,6 @@ fn judge(update: &Update, message: &str) -> Option<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
 
     #[test]
     fn messages_are_told_apart() {
@@ -140,6 +139,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_update_is_one_argument_vector() {
+        // `printf` in place of scontrol prints what it was given, one a line.
+        let dir = tempfile::tempdir().expect("a folder");
         let update = Update {
             job: 12,
             set: vec![("reqnodelist", String::new()), ("admincomment", "a b; $(x)".into())],
@@ -148,15 +149,12 @@ mod tests {
             ScontrolActuator::args(&update),
             ["update", "jobid=12", "reqnodelist=", "admincomment=a b; $(x)"]
         );
-        let with = |scontrol: &str| {
-            let mut config = Config::default();
-            config.commands.scontrol = Some(scontrol.into());
-            ScontrolActuator::new(Arc::new(SlurmCommands::new(&config)))
-        };
-        assert!(matches!(with("/no/such/scontrol").update(&update).await, Answer::Busy(_)));
-        assert_eq!(with("/bin/true").update(&update).await, Answer::Made);
-        assert!(matches!(with("/bin/false").update(&update).await, Answer::Refused(_)));
-        let words = with("/bin/true").words(&update);
-        assert_eq!(words, "true update jobid=12 reqnodelist= 'admincomment=a b; $(x)'");
+        let runner = Runner::from_env(std::time::Duration::from_secs(10));
+        let missing = ScontrolActuator::new(runner.clone(), dir.path().join("scontrol"));
+        assert!(matches!(missing.update(&update).await, Answer::Busy(_)));
+        let made = ScontrolActuator::new(runner.clone(), "true".into());
+        assert_eq!(made.update(&update).await, Answer::Made);
+        let refused = ScontrolActuator::new(runner, "false".into());
+        assert!(matches!(refused.update(&update).await, Answer::Refused(_)));
     }
 }

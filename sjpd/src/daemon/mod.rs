@@ -117,7 +117,7 @@ pub async fn run<C: Cluster, A: Actuator>(
         world: World::new(),
         table,
         waiting: Waiting::new(started),
-        observer: Observer::new(),
+        observer: Observer::new(started),
         hands,
         notify: Notify::from_env(),
         status: Status::default(),
@@ -234,7 +234,11 @@ impl<C: Cluster> Daemon<C> {
         let mode = mode_word(config.general.mode);
         self.journal.reopen(&journal_paths(&config));
         self.log_level.set(config.general.log_level.word());
+        let observed = self.policy.mode == Mode::Observe;
         self.policy = policy(&config, self.dry_run);
+        if !observed {
+            self.observer = Observer::new(unix_now());
+        }
         self.hands.set_tempo(tempo(&config, self.dry_run));
         self.reads.set_config(&config);
         self.waiting.settings_changed();

@@ -3,6 +3,7 @@
 //! rooms as they were published before the job was submitted.
 
 use super::table::Published;
+use super::world::seconds;
 use crate::journal::Entry;
 use sjp_core::cluster::{Job, JobState};
 use sjp_core::decision::{Basis, Placement, Reason};
@@ -44,14 +45,17 @@ pub struct Opinion {
 pub struct Observer {
     seen: HashMap<Key, Seen>,
     primed: bool,
+    /// Jobs of the first queue count as new from this second (Unix) on.
+    since: i64,
     scratch: Scratch,
 }
 
 impl Observer {
-    /// Nothing seen yet: jobs of the first queue are not judged.
+    /// Nothing seen yet. Of the first queue, jobs submitted before the second of
+    /// `since` (Unix) are not judged.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(since: f64) -> Self {
+        Self { since: seconds(since), ..Self::default() }
     }
 
     /// Looks at a queue. `before` gives the rooms as they were before a time
@@ -75,7 +79,7 @@ impl Observer {
             }
             let seen = match self.seen.remove(&key) {
                 Some(seen) => self.again(job, seen, &mut entries),
-                None if !self.primed => Seen::Done,
+                None if !self.primed && job.submit < self.since => Seen::Done,
                 None => match before(job.submit as f64) {
                     None => Seen::Done,
                     Some(published) => {
@@ -329,7 +333,7 @@ mod tests {
     #[test]
     fn a_started_job_is_compared_with_what_sjp_would_have_said() {
         let published = published();
-        let mut observer = Observer::new();
+        let mut observer = Observer::new(200.0);
         assert!(observer.look(&[job(1, JobState::Active)], |_| Some(&published)).is_empty());
         let jobs = [job(1, JobState::Active), job(2, JobState::Active)];
         let entries = observer.look(&jobs, |_| Some(&published));
@@ -345,7 +349,7 @@ mod tests {
     #[test]
     fn a_pending_job_is_told_at_the_second_look_and_again_when_it_starts() {
         let published = published();
-        let mut observer = Observer::new();
+        let mut observer = Observer::new(200.0);
         observer.look(&[], |_| Some(&published));
         let stage = |e: &[Entry]| {
             let list: Vec<String> =
@@ -364,7 +368,7 @@ mod tests {
     #[test]
     fn jobs_of_one_look_are_not_all_promised_the_same_room() {
         let published = published();
-        let mut observer = Observer::new();
+        let mut observer = Observer::new(200.0);
         observer.look(&[], |_| Some(&published));
         let whole = |id| Job {
             cpus: Cpus(16),
@@ -380,9 +384,19 @@ mod tests {
     }
 
     #[test]
+    fn a_job_submitted_after_the_mode_changed_is_new_in_the_first_queue_already() {
+        let published = published();
+        let mut observer = Observer::new(150.5);
+        let new = Job { submit: 151, ..job(2, JobState::Active) };
+        let entries = observer.look(&[job(1, JobState::Active), new], |_| Some(&published));
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0].field("job"), Some(&2.into()));
+    }
+
+    #[test]
     fn an_array_is_judged_once() {
         let published = published();
-        let mut observer = Observer::new();
+        let mut observer = Observer::new(200.0);
         observer.look(&[], |_| Some(&published));
         let task = |id| Job { array_id: Some(10), ..job(id, JobState::Active) };
         let entries = observer.look(&[task(11), task(12), task(10)], |_| Some(&published));

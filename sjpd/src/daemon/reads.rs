@@ -35,7 +35,7 @@ pub fn pace(kind: Kind, config: &Config) -> Pace {
     let c = &config.cadence;
     let queue = c.queue_poll_interval;
     let (interval, factor, soonest) = match kind {
-        Kind::Nodes | Kind::Partitions => (c.node_poll_interval, 2.0, c.node_poll_interval),
+        Kind::Nodes | Kind::Partitions => (c.node_poll_interval, 4.0, c.node_poll_interval),
         // Sooner after a claim, but a dear queue is not read more often.
         Kind::Queue => (queue, 10.0, (queue / 4).max(c.node_poll_interval)),
         Kind::Config => (c.config_poll_interval, 10.0, Duration::from_secs(1)),

@@ -2,7 +2,7 @@
 
 use super::reads::Arrival;
 use super::world::{Reading, unix_now};
-use super::{BEAT, Daemon, observe, placements, preflight, report};
+use super::{BEAT, Daemon, placements, preflight, report};
 use crate::actuator::{Outcome, Report};
 use crate::ports::{Cluster, Kind};
 use sjp_core::config::Mode;
@@ -192,7 +192,6 @@ impl<C: Cluster> Daemon<C> {
     /// Mode observe: what sjp would have said.
     fn observe(&mut self) {
         if self.policy.mode != Mode::Observe {
-            self.observer = observe::Observer::new();
             return;
         }
         let table = &self.table;

@@ -66,7 +66,8 @@ impl Tools {
 }
 
 /// The runner for these settings, with the environment that the readers need.
-fn runner(config: &Config) -> Runner {
+#[must_use]
+pub fn runner(config: &Config) -> Runner {
     let mut runner = Runner::from_env(config.commands.timeout);
     for (name, value) in sjp_slurm::ENV {
         runner.set(name, value);
@@ -95,13 +96,6 @@ impl SlurmCommands {
             limits: RwLock::new(None),
             no_marks: AtomicBool::new(false),
         }
-    }
-
-    /// The runner and the `scontrol` in use, for the Actuator.
-    #[must_use]
-    pub fn scontrol_command(&self) -> (Runner, PathBuf) {
-        let tools = self.tools();
-        (tools.runner, tools.scontrol)
     }
 
     fn tools(&self) -> Tools {

@@ -5,5 +5,5 @@ mod accounting;
 mod commands;
 pub mod runner;
 
-pub use commands::SlurmCommands;
+pub use commands::{SlurmCommands, runner as runner_for};
 pub use runner::{RunError, Runner};
