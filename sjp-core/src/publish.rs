@@ -4,7 +4,7 @@
 mod rooms;
 mod roster;
 
-pub use rooms::{RoomsInput, build_rooms};
+pub use rooms::{RoomsInput, build_rooms, is_tied};
 pub use roster::{RosterInput, build_roster};
 
 #[cfg(test)]

@@ -214,7 +214,8 @@ fn taken(roster: &Roster, input: &RoomsInput<'_>) -> HashMap<u32, Taken> {
 
 /// Whether a pending job will take room on the nodes it names, and on no
 /// other, as soon as it can.
-fn is_tied(job: &Job) -> bool {
+#[must_use]
+pub fn is_tied(job: &Job) -> bool {
     job.state == JobState::Pending
         && !job.req_nodes.is_empty()
         && job.priority != 0

@@ -71,6 +71,11 @@ impl<C: Cluster> Daemon<C> {
                 if let Reading::Marks(asked_for, records) = &reading {
                     self.waiting.learn(asked_for, &records.list, &self.world.jobs);
                 }
+                if let Reading::Nodes(records) = &reading
+                    && self.world.tied_node_changed(&records.list)
+                {
+                    self.reads.hasten(Kind::Queue, now);
+                }
                 let boot = boot_time(&self.world);
                 let had_roster = !self.world.roster_stale;
                 self.world.take(reading, asked, took);

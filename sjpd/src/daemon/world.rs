@@ -2,7 +2,8 @@
 
 use crate::ports::{BoundUser, Kind, Records};
 use sjp_core::cluster::{Job, MarkedJob, Node, Partition, QosCaps, Reservation, SlurmConfig};
-use std::collections::BTreeMap;
+use sjp_core::publish::is_tied;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// When a reading was asked for.
@@ -130,6 +131,24 @@ impl World {
             && [Kind::Qos, Kind::BoundUsers].iter().all(|&k| self.tried(k))
     }
 
+    /// Whether one of `nodes` has other allocations than when it was last read,
+    /// while a pending job is tied to it: that job may have started, and
+    /// counts twice until the queue is read again.
+    #[must_use]
+    pub fn tied_node_changed(&self, nodes: &[Node]) -> bool {
+        let tied: HashSet<&str> = self
+            .jobs
+            .iter()
+            .filter(|j| is_tied(j))
+            .flat_map(|j| j.req_nodes.iter().map(String::as_str))
+            .collect();
+        let known = self.nodes.iter().filter(|n| tied.contains(n.name.as_str()));
+        let then: HashMap<&str, &Node> = known.map(|n| (n.name.as_str(), n)).collect();
+        let changed =
+            |n: &Node| then.get(n.name.as_str()).is_some_and(|t| t.cpus_alloc != n.cpus_alloc);
+        !then.is_empty() && nodes.iter().any(changed)
+    }
+
     /// Takes in a failure.
     pub fn failed(&mut self, kind: Kind, error: String) {
         let last = self.last.entry(kind).or_default();
@@ -244,6 +263,17 @@ mod tests {
         assert!(nodes(&mut world, vec![moved]));
         let future = Node { state: vec!["FUTURE".into()], ..node("a") };
         assert!(nodes(&mut world, vec![future]));
+    }
+
+    #[test]
+    fn a_tied_job_s_node_tells_that_it_may_have_started() {
+        let mut world = World::new();
+        nodes(&mut world, vec![node("a"), node("b")]);
+        world.jobs = vec![Job { priority: 1, req_nodes: vec!["b".into()], ..Job::default() }];
+        let busy = |name: &str| Node { cpus_alloc: Cpus(4), ..node(name) };
+        assert!(!world.tied_node_changed(&[node("a"), node("b")]));
+        assert!(!world.tied_node_changed(&[busy("a"), node("b")]));
+        assert!(world.tied_node_changed(&[node("a"), busy("b")]));
     }
 
     #[test]
