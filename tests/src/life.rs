@@ -146,6 +146,14 @@ impl TestCluster {
         Ok((median, longest))
     }
 
+    /// Cancels every job that waits.
+    ///
+    /// # Errors
+    /// When scancel fails.
+    pub fn cancel_probes(&self) -> Result<()> {
+        self.cmd("scancel", &["-t", "PENDING", "-u", "root"]).map(drop)
+    }
+
     /// The fields of the decision log's entries of this event.
     pub fn events(&self, event: &str) -> Vec<serde_json::Value> {
         self.decisions().into_iter().filter(|e| e["event"] == event).collect()
