@@ -203,13 +203,20 @@ test-unit: ## Tests without a Slurm (no root needed)
 	$(CARGO) test $(CARGOFLAGS) $(profile_flag) --target-dir "$(TARGET)" $(UNIT_CRATES:%=-p %)
 
 .PHONY: test-lua
-test-lua: $(LUA_VERSIONS:%=test-lua-%) ## The Lua module under each Lua version
+test-lua: stage $(LUA_VERSIONS:%=test-lua-%) ## The Lua module under each Lua version
+	$(call say,the staged modules in the interpreters)
+	SJP_STAGE="$(STAGE)" $(CARGO) test $(CARGOFLAGS) $(profile_flag) --target-dir "$(call lua_target,5.1)" \
+	    -p sjp-lua --no-default-features --features staged,lua51 --test staged
 
+# First with an interpreter of its own and the module as a library; then with
+# the system's liblua and the staged module, as slurmctld has them.
 .PHONY: $(LUA_VERSIONS:%=test-lua-%)
-$(LUA_VERSIONS:%=test-lua-%): test-lua-%: stage-module-%
+$(LUA_VERSIONS:%=test-lua-%): test-lua-%: stage
 	$(call say,the Lua module under Lua $*)
-	SJP_STAGE="$(STAGE)" $(CARGO) test $(CARGOFLAGS) $(profile_flag) --target-dir "$(call lua_target,$*)" \
+	$(CARGO) test $(CARGOFLAGS) $(profile_flag) --target-dir "$(call lua_target,$*)" \
 	    -p sjp-lua --no-default-features --features vendored,$(call lua_feature,$*)
+	SJP_STAGE="$(STAGE)" $(CARGO) test $(CARGOFLAGS) $(profile_flag) --target-dir "$(call lua_target,$*)" \
+	    -p sjp-lua --no-default-features --features staged,$(call lua_feature,$*) --test states
 
 .PHONY: test-loom
 test-loom: ## Model-check the table's readers, writer and claims
@@ -260,6 +267,8 @@ lint: ## Format, clippy, rustdoc, Lua, shell, licences, the unit
 	        --no-default-features --features "vendored,lua$${v/./}" --all-targets -- -D warnings; \
 	    $(CARGO) clippy $(CARGOFLAGS) --target-dir "$(TARGET)/lua$${v/./}" -p sjp-lua \
 	        --no-default-features --features "module,lua$${v/./}" --lib -- -D warnings; \
+	    $(CARGO) clippy $(CARGOFLAGS) --target-dir "$(TARGET)/lua$${v/./}" -p sjp-lua \
+	        --no-default-features --features "staged,lua$${v/./}" --tests -- -D warnings; \
 	done
 	$(call say,rustdoc)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CARGOFLAGS) --target-dir "$(TARGET)" --no-deps --document-private-items
@@ -284,6 +293,18 @@ docs-check: ## Links, examples and named tests of README and docs
 	$(CARGO) build $(CARGOFLAGS) --target-dir "$(TARGET)" -p sjpd --bins
 	@tests/docs-check.sh "$(TARGET)/debug"
 
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+
+.PHONY: fuzz
+fuzz: $(FUZZ_TARGETS:%=fuzz-%) ## FUZZ_SECONDS (60) of each fuzz target, by a stable toolchain
+
+.PHONY: $(FUZZ_TARGETS:%=fuzz-%)
+$(FUZZ_TARGETS:%=fuzz-%): fuzz-%:
+	@tests/install-deps.sh fuzz
+	CARGO_TARGET_DIR="$(TARGET)/fuzz" fuzz/run-on-stable.sh $* -max_total_time=$(FUZZ_SECONDS)
+
 .PHONY: bench
 bench: ## Benchmarks (docs/benchmarks.md has figures)
 	$(CARGO) bench $(CARGOFLAGS) --target-dir "$(TARGET)" $(UNIT_CRATES:%=-p %)
@@ -297,4 +318,4 @@ clean: ## Remove everything built
 .PHONY: help
 help: ## This list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r t d; do printf '  make %-13s %s\n' "$$t" "$$d"; done
-	@echo "variables: PREFIX DESTDIR SYSCONFDIR CARGO_TARGET_DIR PROFILE=debug|release CARGOFLAGS SLURM_TEST_THREADS"
+	@echo "variables: PREFIX DESTDIR SYSCONFDIR CARGO_TARGET_DIR PROFILE=debug|release CARGOFLAGS SLURM_TEST_THREADS FUZZ_SECONDS"

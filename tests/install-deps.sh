@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs what building, checking and testing sjp needs, from Debian's archive.
 #
-#   tests/install-deps.sh build|lint|test
+#   tests/install-deps.sh build|lint|test|fuzz
 #
 # Does nothing where everything is there. As root it calls apt-get, and no
 # service is started by that; otherwise it says what to install and fails.
@@ -11,7 +11,8 @@ what=${1:-}
 packages=(gcc libc6-dev)
 case $what in
 build) ;;
-lint) packages+=(make lua5.1 lua5.3 lua5.4 lua-check shellcheck) ;;
+fuzz) packages+=(g++) ;;
+lint) packages+=(make pkg-config liblua5.1-0-dev liblua5.3-dev liblua5.4-dev lua5.1 lua5.3 lua5.4 lua-check shellcheck) ;;
 test)
     packages+=(
         make pkg-config
@@ -21,7 +22,7 @@ test)
     )
     ;;
 *)
-    echo "usage: $0 build|lint|test" >&2
+    echo "usage: $0 build|lint|test|fuzz" >&2
     exit 2
     ;;
 esac
@@ -30,6 +31,7 @@ esac
 programs() {
     case $what in
     build) echo cc ;;
+    fuzz) echo cc c++ ;;
     lint) echo cc make luac5.1 luac5.3 luac5.4 luacheck shellcheck ;;
     test) echo cc make pkg-config lua5.1 lua5.3 lua5.4 slurmctld slurmd slurmdbd sbatch munged mariadbd ;;
     esac
