@@ -8,7 +8,7 @@ use crate::daemon::preflight::Me;
 use crate::daemon::{Control, DaemonError, Setup, once, run};
 use crate::lock::LockError;
 use crate::logging;
-use crate::slurm::{SlurmCommands, runner_for};
+use crate::slurm::SlurmCommands;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,17 +44,14 @@ pub fn main(args: &SjpdArgs) -> Exit {
             _ => Exit::Warning,
         };
     }
-    let search = std::env::var_os("PATH").unwrap_or_default();
-    let scontrol = config.commands.path("scontrol", &search);
-    let actuator =
-        ScontrolActuator::new(runner_for(&config), scontrol.unwrap_or_else(|| "scontrol".into()));
+    let actuator = Arc::new(ScontrolActuator::from_config(&config));
     let setup = Setup {
         source: args.source(),
         config,
         notices,
         dry_run: args.dry_run,
         cluster,
-        actuator: Arc::new(actuator),
+        actuator,
         log_level,
     };
     let ended = runtime.block_on(async {

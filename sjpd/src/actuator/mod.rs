@@ -12,6 +12,7 @@ mod scontrol;
 pub use hands::{Gate, Hands, Report, Tempo, start};
 pub use scontrol::ScontrolActuator;
 
+use crate::config::Config;
 use std::fmt;
 use std::future::Future;
 
@@ -128,6 +129,9 @@ pub trait Actuator: Send + Sync + 'static {
 
     /// The command line of an update, for the log.
     fn words(&self, update: &Update) -> String;
+
+    /// Takes changed settings over, from the next update on.
+    fn settings_changed(&self, _config: &Config) {}
 }
 
 /// How an action ended.

@@ -1,22 +1,30 @@
 //! Changes made by `scontrol update`, and what its messages mean.
 
 use super::{Actuator, Answer, Update};
+use crate::config::Config;
 use crate::slurm::runner::words;
-use crate::slurm::{RunError, Runner};
+use crate::slurm::{RunError, Runner, runner_for};
+use parking_lot::RwLock;
 use std::path::PathBuf;
 
 /// Makes updates with `scontrol`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ScontrolActuator {
-    runner: Runner,
-    scontrol: PathBuf,
+    /// How it is run, and which one.
+    tools: RwLock<(Runner, PathBuf)>,
 }
 
 impl ScontrolActuator {
     /// With this runner and this `scontrol`.
     #[must_use]
     pub fn new(runner: Runner, scontrol: PathBuf) -> Self {
-        Self { runner, scontrol }
+        Self { tools: RwLock::new((runner, scontrol)) }
+    }
+
+    /// With the `scontrol` that the settings name.
+    #[must_use]
+    pub fn from_config(config: &Config) -> Self {
+        Self { tools: RwLock::new(tools(config)) }
     }
 
     fn args(update: &Update) -> Vec<String> {
@@ -30,7 +38,8 @@ impl Actuator for ScontrolActuator {
     async fn update(&self, update: &Update) -> Answer {
         let args = Self::args(update);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        match self.runner.run(&self.scontrol, &args).await {
+        let (runner, scontrol) = self.tools.read().clone();
+        match runner.run(&scontrol, &args).await {
             // scontrol can say that an update failed and still exit with 0.
             Ok(output) if output.warnings.is_empty() => Answer::Made,
             Ok(output) => judge(update, &output.warnings).unwrap_or(Answer::Made),
@@ -46,8 +55,20 @@ impl Actuator for ScontrolActuator {
     fn words(&self, update: &Update) -> String {
         let args = Self::args(update);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        words(&self.scontrol, &args)
+        words(&self.tools.read().1, &args)
     }
+
+    fn settings_changed(&self, config: &Config) {
+        *self.tools.write() = tools(config);
+    }
+}
+
+/// How scontrol is run, by the settings.
+fn tools(config: &Config) -> (Runner, PathBuf) {
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    // One that is not found keeps its name: starting it fails, and says so.
+    let scontrol = config.commands.path("scontrol", &search);
+    (runner_for(config), scontrol.unwrap_or_else(|| "scontrol".into()))
 }
 
 /// Messages after which there is nothing left to do for a job that waited.
@@ -156,5 +177,9 @@ mod tests {
         assert_eq!(made.update(&update).await, Answer::Made);
         let refused = ScontrolActuator::new(runner, "false".into());
         assert!(matches!(refused.update(&update).await, Answer::Refused(_)));
+        let mut config = Config::default();
+        config.commands.scontrol = Some("/bin/true".into());
+        refused.settings_changed(&config);
+        assert_eq!(refused.update(&update).await, Answer::Made, "another scontrol from now on");
     }
 }

@@ -104,7 +104,8 @@ pub async fn run<C: Cluster, A: Actuator>(
     let journal = Journal::open(&journal_paths(&setup.config));
     let policy = policy(&setup.config, setup.dry_run);
     let tempo = tempo(&setup.config, setup.dry_run);
-    let (hands, mut reports) = actuator::start(setup.actuator, journal.clone(), tempo);
+    let (hands, mut reports) = actuator::start(setup.actuator.clone(), journal.clone(), tempo);
+    let actuator = setup.actuator;
     let now = Instant::now();
     let mut daemon = Daemon {
         reads: Reads::new(setup.cluster, &setup.config),
@@ -119,6 +120,7 @@ pub async fn run<C: Cluster, A: Actuator>(
         waiting: Waiting::new(started),
         observer: Observer::new(started),
         hands,
+        retool: Box::new(move |config| actuator.settings_changed(config)),
         notify: Notify::from_env(),
         status: Status::default(),
         wanted: Vec::new(),
@@ -161,6 +163,8 @@ struct Daemon<C> {
     waiting: Waiting,
     observer: Observer,
     hands: Hands,
+    /// Tells the actuator of changed settings.
+    retool: Box<dyn Fn(&Config) + Send>,
     notify: Notify,
     status: Status,
     /// Jobs whose marks are to be read.
@@ -240,6 +244,7 @@ impl<C: Cluster> Daemon<C> {
             self.observer = Observer::new(unix_now());
         }
         self.hands.set_tempo(tempo(&config, self.dry_run));
+        (self.retool)(&config);
         self.reads.set_config(&config);
         self.waiting.settings_changed();
         let left = self.waiting.pinned();
