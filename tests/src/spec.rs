@@ -4,6 +4,10 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
 
+/// Device files that stand for GPUs.
+const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
 /// Nodes of one kind.
 #[derive(Debug, Clone)]
 pub struct NodeSpec {
@@ -222,12 +226,25 @@ impl ClusterSpec {
         for nodes in &self.nodes {
             for item in nodes.gres.iter().flat_map(|g| g.split(',')) {
                 let words: Vec<&str> = item.split(':').collect();
-                let line = match words.as_slice() {
-                    [name] => format!("Name={name} Count=1"),
-                    [name, count] => format!("Name={name} Count={count}"),
-                    [name, kind, count, ..] => format!("Name={name} Type={kind} Count={count}"),
+                let (name, kind, count) = match words.as_slice() {
+                    [name] => (name, None, "1"),
+                    [name, count] => (name, None, *count),
+                    [name, kind, count, ..] => (name, Some(kind), *count),
                     [] => continue,
                 };
+                let mut line = format!("Name={name}");
+                if let Some(kind) = kind {
+                    let _ = write!(line, " Type={kind}");
+                }
+                match count.parse() {
+                    // slurmd counts only those GPUs that have a device file.
+                    Ok(number) if *name == "gpu" && number <= DEVICES.len() => {
+                        let _ = write!(line, " File={}", DEVICES[..number].join(","));
+                    }
+                    _ => {
+                        let _ = write!(line, " Count={count}");
+                    }
+                }
                 let _ = writeln!(text, "NodeName={} {line}", nodes.names);
             }
         }
@@ -424,6 +441,9 @@ mod tests {
             "NodeName=g1 NodeAddr=127.0.0.1 NodeHostname=h Port=6 CPUs=8 RealMemory=1000 \
              CoresPerSocket=4 Sockets=1 Gres=gpu:a100:2 ThreadsPerCore=2"
         ));
-        assert!(spec.gres_conf().ends_with("\nNodeName=g1 Name=gpu Type=a100 Count=2\n"));
+        assert!(
+            spec.gres_conf()
+                .ends_with("\nNodeName=g1 Name=gpu Type=a100 File=/dev/null,/dev/zero\n")
+        );
     }
 }
