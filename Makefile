@@ -249,9 +249,14 @@ test-debian13: stage ## The same on Debian 13's Slurm, in a debootstrap folder (
 demo: ## sjp at work on a throwaway real Slurm (root)
 	@tests/install-deps.sh test
 	@$(MAKE) --no-print-directory stage
-	$(CARGO) build $(CARGOFLAGS) $(profile_flag) --target-dir "$(TARGET)" -p sjpd --bins
-	SJP_STAGE="$(STAGE)" $(CARGO) run $(CARGOFLAGS) $(profile_flag) --target-dir "$(TARGET)" \
-	    -p sjp-tests --bin sjp-demo
+	$(CARGO) build $(CARGOFLAGS) $(profile_flag) --target-dir "$(TARGET)" -p sjpd -p sjp-tests --bins
+	@# What a failed demo leaves for a look stays; anything else goes, also on Ctrl-C.
+	@dir=$$(mktemp -d) && chmod 755 "$$dir"; \
+	trap 'sleep 1; rm -rf -- "$$dir"; exit 130' INT TERM HUP; \
+	code=0; \
+	SJP_TEST_DIR="$$dir" SJP_STAGE="$(STAGE)" "$(TARGET)/$(profile_dir)/sjp-demo" || code=$$?; \
+	compgen -G "$$dir/c-*" >/dev/null || rm -rf -- "$$dir"; \
+	exit $$code
 
 # --- checks ----------------------------------------------------------------
 
