@@ -115,6 +115,11 @@ impl Ledger {
                 self.counts.unknown += 1;
                 continue;
             };
+            // A claim made while the table was replaced may come twice.
+            let twice = |e: &Entry| e.claim.id == claim.id && e.node == node;
+            if self.entries.values().any(twice) {
+                continue;
+            }
             let entry =
                 Entry { claim: *claim, node: node.to_owned(), state: State::Open { missed: 0 } };
             self.entries.insert(claim.seq, entry);

@@ -111,12 +111,19 @@ fn somebody_else_s_job_answers_nothing() {
 fn an_array_s_claims_go_together() {
     let mut a = claim(1, 100, ARRAY);
     let mut b = claim(2, 100, ARRAY);
-    (a.id, b.id) = (77, 77);
+    (a.id, b.id, b.node) = (77, 77, 1);
     let mut ledger = taken(&[a, b]);
     let array = Job { array_id: Some(20), array_tasks: 2, ..pending(20, 100, &[]) };
     let matches = ledger.see_queue(&[array], 101);
     assert_eq!((matches.len(), matches[0].claims.len()), (1, 2));
     assert_eq!(ledger.open(), 0);
+}
+
+#[test]
+fn a_claim_that_comes_twice_counts_once() {
+    let again = Claim { seq: 9, ..claim(1, 100, PINNED) };
+    let ledger = taken(&[claim(1, 100, PINNED), again]);
+    assert_eq!(room(&ledger, 101.0), 4);
 }
 
 #[test]
