@@ -1,5 +1,6 @@
 //! The readers of sjp-slurm on what a real Slurm prints for the very commands
 //! that sjpd runs, with text in it that tries to pass for something else.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use jiff::tz::TimeZone;
 use sjp_core::cluster::{Job, JobState, Names};

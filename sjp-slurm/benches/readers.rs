@@ -1,6 +1,7 @@
 //! How long the readers take at the sizes of a large cluster: 5,000 nodes,
 //! 10,000 jobs as squeue's columns, and a queue of 20 MB as JSON. The records
 //! are real ones, repeated under other names.
+#![allow(clippy::expect_used, reason = "a benchmark that cannot go on fails")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use jiff::tz::TimeZone;

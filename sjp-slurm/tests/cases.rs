@@ -1,6 +1,7 @@
 //! Real outputs of many Slurm versions and sites, with what a correct reader
 //! gets out of each. They lie beside the repository, in `../shared/cases`, and
 //! are not part of it: where they are not there, the test says so and passes.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};

@@ -1,5 +1,6 @@
 //! The same small cluster, read from three Slurm versions: every folder below
 //! `assets/versions` is read, and each must give what was set up there.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use jiff::tz::TimeZone;
 use sjp_core::cluster::Names;
