@@ -214,6 +214,12 @@ pub struct Job {
     pub mem: MemPer,
     /// Nodes asked for or allocated.
     pub node_count: u32,
+    /// Tasks asked for, at least 1 where they were read.
+    pub tasks: u32,
+    /// Whether it has a batch script (else salloc or srun).
+    pub batch: bool,
+    /// Account. Without accounting, any text of the user's.
+    pub account: Option<String>,
     /// QOS.
     pub qos: String,
     /// Priority; 0 is held.

@@ -2,7 +2,7 @@
 //! reader for just that.
 //!
 //! Some of what squeue prints is text that users or the site wrote. Without
-//! accounting, a QOS is any text (24.11); required nodes may hold any name
+//! accounting, an account is any text, and a QOS too (24.11); required nodes may hold any name
 //! beside a known one (24.11); a reason quotes names of accounts; the
 //! AdminComment may hold what the site's job_submit.lua copied from a user.
 //! Such text may hold separators, line breaks and whole imitated rows. So every
@@ -34,6 +34,8 @@ const MIDDLE: &[&str] = &[
     "TimeLimit",
     "NumCPUs",
     "NumNodes",
+    "NumTasks",
+    "BatchFlag",
     "MinMemory",
     "tres-alloc",
     "tres-per-job",
@@ -46,7 +48,7 @@ const MIDDLE: &[&str] = &[
 ];
 /// The columns behind those, each up to the nonce with its letter.
 const FREE: &[(&str, char)] =
-    &[("Reservation", 'r'), ("ReqNodes", 'n'), ("QOS", 'q'), ("Reason", 'a')];
+    &[("Reservation", 'r'), ("ReqNodes", 'n'), ("QOS", 'q'), ("Account", 'c'), ("Reason", 'a')];
 
 /// One call of squeue.
 #[derive(Clone, Debug)]
@@ -140,7 +142,7 @@ impl Query {
         for (cell, cut) in free.iter_mut().zip(&cuts.free) {
             (*cell, row) = split_once(cut, row).ok_or_else(bad)?;
         }
-        let [reservation, req_nodes, qos, reason] = free;
+        let [reservation, req_nodes, qos, account, reason] = free;
         let comment =
             self.marks.then(|| if row == "(null)" { String::new() } else { row.to_owned() });
         let mut cells = middle.into_iter();
@@ -168,6 +170,8 @@ impl Query {
         let time_limit = time::limit("TimeLimit", next()?)?;
         let cpus = count("NumCPUs", next()?)?;
         let node_count = count("NumNodes", next()?)?;
+        let tasks_in_all = count("NumTasks", next()?)?;
+        let batch = next()? == "1";
         let min_memory = amount("MinMemory", next()?)?;
         let tres = next()?;
         let mem = memory(min_memory, tres)?;
@@ -202,6 +206,9 @@ impl Query {
             cpus: Cpus(cpus),
             mem,
             node_count,
+            tasks: tasks_in_all.max(1),
+            batch,
+            account: (!crate::unset(account)).then(|| account.to_owned()),
             qos: if crate::unset(qos) { String::new() } else { qos.to_owned() },
             priority,
             exclusive,
@@ -313,7 +320,7 @@ mod tests {
                 "StartTime" | "EndTime" => "N/A",
                 "TimeLimit" => "1-00:00:00",
                 "NumCPUs" => "4",
-                "NumNodes" => "1",
+                "NumNodes" | "NumTasks" | "BatchFlag" => "1",
                 "MinMemory" => "2000M",
                 "tres-alloc" => "cpu=4,mem=8000M,node=1,billing=4",
                 "PriorityLong" => "10500",
@@ -325,8 +332,9 @@ mod tests {
         cells.push(value("Reservation").unwrap_or("(null)"));
         let n = format!("{NONCE:016x}");
         let (nodes, qos) = (value("ReqNodes").unwrap_or(""), value("QOS").unwrap_or("normal"));
+        let account = value("Account").unwrap_or("acc");
         format!(
-            "{id}|b{n}|{}|r{n}|{nodes}|n{n}|{qos}|q{n}|{reason}|a{n}|{comment}|e{n}\n",
+            "{id}|b{n}|{}|r{n}|{nodes}|n{n}|{qos}|q{n}|{account}|c{n}|{reason}|a{n}|{comment}|e{n}\n",
             cells.join("|")
         )
     }
@@ -350,6 +358,9 @@ mod tests {
             cpus: Cpus(4),
             mem: MemPer::Cpu(MemMb(2000)),
             node_count: 1,
+            tasks: 1,
+            batch: true,
+            account: Some("acc".into()),
             qos: "normal".into(),
             priority: 10_500,
             admin_comment: Some(String::new()),
@@ -420,6 +431,9 @@ mod tests {
                 cpus: Cpus(2048),
                 mem: MemPer::Node(MemMb(102_400)),
                 node_count: 2,
+                tasks: 1,
+                batch: true,
+                account: Some("acc".into()),
                 qos: "high".into(),
                 priority: 10_500,
                 exclusive: true,

@@ -203,6 +203,7 @@ pub fn partitions() -> Vec<Partition> {
         nodes: list.iter().map(|s| (*s).to_owned()).collect(),
         node_count: 1,
         tier: 1,
+        default: name == "fat",
         over_subscribe: "NO".into(),
         ..Partition::default()
     };
@@ -212,6 +213,7 @@ pub fn partitions() -> Vec<Partition> {
 /// A pending job, submitted at `submit` (Unix seconds).
 pub fn job(id: u32, req: &[&str], comment: &str, submit: i64) -> Job {
     Job {
+        batch: true,
         id,
         array_tasks: 1,
         uid: 1000,

@@ -127,7 +127,8 @@ impl Observer {
     fn judge(&mut self, job: &Job, published: &Published, promises: &mut Promises) -> Opinion {
         let roster = &*published.roster;
         let nodelist = job.req_nodes.join(",");
-        let request = request(job, &nodelist);
+        let partition = named(roster, job);
+        let request = request(job, &nodelist, partition.as_deref());
         let context = Context {
             roster,
             rooms: &*published.rooms,
@@ -149,24 +150,24 @@ impl Observer {
     }
 }
 
-/// The job as it must have asked, by what the queue tells of it: a batch job
-/// of one task. Partitions are taken as not asked for, since a running job
-/// shows only the one it runs in.
-fn request<'a>(job: &'a Job, nodelist: &'a str) -> JobRequest<'a> {
+/// The job as it must have asked, by what the queue tells of it. `partition`:
+/// the partitions that it named.
+fn request<'a>(job: &'a Job, nodelist: &'a str, partition: Option<&'a str>) -> JobRequest<'a> {
+    let tasks = job.tasks.max(1);
     JobRequest {
         uid: job.uid,
-        account: None,
+        account: job.account.as_deref(),
         qos: Some(job.qos.as_str()).filter(|q| !q.is_empty()),
-        partition: None,
+        partition,
         nodelist: Some(nodelist).filter(|l| !l.is_empty()),
         exclude: None,
         cpus: job.cpus,
-        tasks: 1,
+        tasks,
         min_nodes: job.node_count.max(1),
-        max_nodes: Some(1),
-        mem: if job.mem == MemPer::Unset { MemPer::Unset } else { job.mem },
+        max_nodes: (tasks == 1).then_some(1),
+        mem: job.mem,
         time_limit: job.time_limit,
-        batch: true,
+        batch: job.batch,
         array: job.array_id.is_some(),
         array_tasks: job.array_tasks.max(1),
         het: false,
@@ -177,6 +178,18 @@ fn request<'a>(job: &'a Job, nodelist: &'a str) -> JobRequest<'a> {
         gres: job.gres,
         reservation: job.reservation.is_some(),
         constraint: false,
+    }
+}
+
+/// The partitions a job named, as far as the queue tells: who is in the default
+/// partition alone has most likely named none. (A running job shows only the
+/// partition it runs in.)
+fn named(roster: &Roster, job: &Job) -> Option<String> {
+    let default = roster.partitions.iter().find(|p| p.default).map(|p| p.name.as_str());
+    match job.partitions.as_slice() {
+        [] => None,
+        [only] if Some(only.as_str()) == default => None,
+        list => Some(list.join(",")),
     }
 }
 
@@ -279,6 +292,7 @@ mod tests {
             nodes: list.iter().map(|s| (*s).to_owned()).collect(),
             node_count: 1,
             tier: 1,
+            default: name == "fat",
             over_subscribe: "NO".into(),
             ..Partition::default()
         };
@@ -314,6 +328,7 @@ mod tests {
 
     fn job(id: u32, state: JobState) -> Job {
         Job {
+            batch: true,
             id,
             array_tasks: 1,
             uid: 1000,
@@ -328,6 +343,18 @@ mod tests {
             priority: 7,
             ..Job::default()
         }
+    }
+
+    #[test]
+    fn a_partition_other_than_the_default_was_the_user_s_choice() {
+        let published = published();
+        let named = |list: &[&str]| {
+            let partitions = list.iter().map(|s| (*s).to_owned()).collect();
+            named(&published.roster, &Job { partitions, ..job(1, JobState::Pending) })
+        };
+        assert_eq!(named(&["fat"]), None, "the default");
+        assert_eq!(named(&["slim"]).as_deref(), Some("slim"));
+        assert_eq!(named(&["fat", "slim"]).as_deref(), Some("fat,slim"));
     }
 
     #[test]
