@@ -3,7 +3,7 @@
 //! here.
 
 use crate::config::UserChoice;
-use crate::publication::{Kind, PartitionRule, Roster};
+use crate::publication::{Kind, PartitionRule, Roster, UserPartitions};
 use crate::request::JobRequest;
 use crate::units::{Cpus, Limit, MemMb, MemPer};
 use std::fmt;
@@ -13,8 +13,10 @@ use std::fmt;
 pub enum NotEligible {
     /// Closed for everyone (state, `[topology]`, what the partition is).
     Closed(String),
-    /// Not in part_list, or its groups or hosts cannot be checked.
+    /// Not in part_list, or its groups cannot be checked.
     NotPermitted,
+    /// Not for jobs from this host.
+    Host,
     /// Not among the partitions the user named.
     NotNamed,
     /// Account not allowed.
@@ -37,6 +39,9 @@ pub enum NotEligible {
     Nodelist,
     /// No node of it is big enough.
     TooSmall,
+    /// What it gives by default, where the job does not say, is less than what the job
+    /// would get without sjp.
+    Defaults,
 }
 
 impl fmt::Display for NotEligible {
@@ -44,6 +49,7 @@ impl fmt::Display for NotEligible {
         match self {
             Self::Closed(why) => write!(f, "closed: {why}"),
             Self::NotPermitted => f.write_str("not permitted to this user"),
+            Self::Host => f.write_str("not for jobs from this host (AllocNodes)"),
             Self::NotNamed => f.write_str("not among the partitions named"),
             Self::Account => f.write_str("account not allowed"),
             Self::Qos => f.write_str("QOS not allowed"),
@@ -58,6 +64,9 @@ impl fmt::Display for NotEligible {
             Self::Memory(MemPer::Unset) => f.write_str("more memory than it allows"),
             Self::Nodelist => f.write_str("does not hold the node named"),
             Self::TooSmall => f.write_str("no node is big enough"),
+            Self::Defaults => {
+                f.write_str("less time or memory by default than in the job's own partition")
+            }
         }
     }
 }
@@ -132,6 +141,9 @@ pub fn accepts(
     if !permitted {
         return Err(NotEligible::NotPermitted);
     }
+    if !rule.hosts.admits(job.alloc_node) {
+        return Err(NotEligible::Host);
+    }
     if named.is_some_and(|n| !n.contains(&index)) {
         return Err(NotEligible::NotNamed);
     }
@@ -167,6 +179,9 @@ pub fn accepts(
     }
     if exceeds(rule.max_mem, &need) {
         return Err(NotEligible::Memory(rule.max_mem));
+    }
+    if named.is_none() && gives_less(roster, job, &need) {
+        return Err(NotEligible::Defaults);
     }
     if let Some(node) = node
         && !partitions_of(roster, node).contains(&index)
@@ -226,16 +241,51 @@ fn exceeds(limit: MemPer, need: &Need) -> bool {
     }
 }
 
+/// Whether a job that leaves its time or memory to the partition would get less with
+/// `need` than where it would go without sjp: the partitions it names, else the default
+/// one. No limit and no default memory (all of the node's) are the most there is.
+fn gives_less(roster: &Roster, job: &JobRequest<'_>, need: &Need) -> bool {
+    let (no_time, no_mem) = (job.time_limit == Limit::Unset, job.mem == MemPer::Unset);
+    if !no_time && !no_mem {
+        return false;
+    }
+    let is_own = |rule: &PartitionRule| match job.partition.filter(|p| !p.is_empty()) {
+        Some(list) => list.split(',').any(|n| n.trim() == rule.name),
+        None => rule.default,
+    };
+    roster.partitions.iter().filter(|rule| is_own(rule)).any(|rule| {
+        let own = self::need(rule, job);
+        let shorter = match (need.minutes, own.minutes) {
+            (Some(minutes), Some(own)) => minutes < own,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        let smaller = match (need.mem, own.mem) {
+            (MemPer::Unset, _) => false,
+            (_, MemPer::Unset) => true,
+            _ => need.on(1).1 < own.on(1).1,
+        };
+        (no_time && shorter) || (no_mem && smaller)
+    })
+}
+
+/// The partition-bound associations that count for the job.
+fn bound<'r>(roster: &'r Roster, job: &JobRequest<'_>) -> impl Iterator<Item = &'r UserPartitions> {
+    roster.bound_users.iter().filter(|u| u.uid == job.uid).filter(|u| {
+        u.account.is_none() || job.account.is_none() || u.account.as_deref() == job.account
+    })
+}
+
 /// Whether the user's associations let them into the partition. Users without
 /// partition-bound associations are not listed and always pass.
 fn association_allows(roster: &Roster, index: u16, job: &JobRequest<'_>) -> bool {
-    let mut bound = roster
-        .bound_users
-        .iter()
-        .filter(|u| u.uid == job.uid)
-        .filter(|u| {
-            u.account.is_none() || job.account.is_none() || u.account.as_deref() == job.account
-        })
-        .peekable();
+    let mut bound = bound(roster, job).peekable();
     bound.peek().is_none() || bound.any(|u| u.partitions.contains(&index))
+}
+
+/// Whether the job may name one partition only: Slurm refuses a list that holds a
+/// partition for which the user has an association of its own.
+#[must_use]
+pub fn one_partition_only(roster: &Roster, job: &JobRequest<'_>) -> bool {
+    bound(roster, job).next().is_some()
 }

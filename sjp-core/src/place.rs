@@ -67,10 +67,11 @@ pub fn open<V: RoomView>(
 
 /// Whether this is a job sjp places at all.
 fn judge_kind(job: &JobRequest<'_>) -> Result<(), Reason> {
-    let reason = if !job.batch {
-        Reason::NotBatch
-    } else if job.het {
+    // First, since only the first component of a batch job shows its script.
+    let reason = if job.het {
         Reason::HetJob
+    } else if !job.batch {
+        Reason::NotBatch
     } else if job.gres {
         Reason::Gpu
     } else if job.reservation {

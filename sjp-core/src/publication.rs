@@ -130,8 +130,10 @@ pub struct PartitionRule {
     pub accounts: Admit,
     /// By QOS.
     pub qos: Admit,
-    /// Only some groups or submit hosts may use it: without a part_list
-    /// nobody is known to be let in.
+    /// By submit host (AllocNodes), which part_list does not look at.
+    pub hosts: Admit,
+    /// Only some groups may use it: without a part_list nobody is known to be
+    /// let in.
     pub restricted: bool,
     /// Its own QOS could refuse a submission: only where the user named it.
     pub only_if_named: bool,

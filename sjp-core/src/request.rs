@@ -12,6 +12,8 @@ pub struct JobRequest<'a> {
     pub account: Option<&'a str>,
     /// QOS, or the user's default QOS.
     pub qos: Option<&'a str>,
+    /// The host it is submitted from; `None`: not known.
+    pub alloc_node: Option<&'a str>,
     /// Partition list as the user (or the site's rules) wrote it.
     pub partition: Option<&'a str>,
     /// `--nodelist` as written.

@@ -43,6 +43,8 @@ pub(crate) struct Fields {
     constraint: bool,
     gres: bool,
     tres_per_task: Option<String>,
+    /// The host it is submitted from, where the roster asks for it.
+    alloc_node: Option<String>,
 }
 
 /// Takes the values that read.lua returned, one by one, by name.
@@ -97,6 +99,7 @@ impl Fields {
         let batch = matches!(v.next(), Value::Boolean(true));
         let mut f = Self { batch, admin_comment: v.text("admin_comment")?, ..Self::default() };
         if !batch {
+            f.het = v.number("het_job_offset", W32)?.get().is_some();
             return Ok(f);
         }
         f.account = v.text("account")?;
@@ -157,6 +160,7 @@ impl Fields {
         ] {
             f.constraint |= v.number(field, width)?.positive().is_some();
         }
+        f.alloc_node = v.text("alloc_node")?;
         Ok(f)
     }
 
@@ -184,6 +188,7 @@ impl Fields {
             uid: self.user_id.unwrap_or(submit_uid),
             account: self.account.as_deref(),
             qos: self.qos.as_deref(),
+            alloc_node: self.alloc_node.as_deref(),
             partition: self.partition.as_deref(),
             nodelist: self.req_nodes.as_deref(),
             exclude: self.exc_nodes.as_deref(),

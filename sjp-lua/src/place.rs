@@ -188,7 +188,7 @@ impl Native {
     fn read_job(&self, job_desc: &Value, wants: Wants) -> Result<Fields, Failure> {
         let values = self
             .read
-            .call::<MultiValue>((job_desc, wants.account, wants.qos))
+            .call::<MultiValue>((job_desc, wants.account, wants.qos, wants.host))
             .map_err(|source| Failure::Reading { what: "job_desc", source })?;
         Fields::take(values)
     }

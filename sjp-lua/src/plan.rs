@@ -32,6 +32,7 @@ pub(crate) struct Plan {
 pub(crate) struct Wants {
     pub(crate) account: bool,
     pub(crate) qos: bool,
+    pub(crate) host: bool,
 }
 
 /// The gates that the table itself decides: mode and age.
@@ -95,6 +96,7 @@ pub(crate) fn pass_gates(
         let wants = Wants {
             account: rules(|p| &p.accounts) || !roster.bound_users.is_empty(),
             qos: rules(|p| &p.qos) || !roster.qos.is_empty(),
+            host: rules(|p| &p.hosts),
         };
         Ok(Opening { wants, base: base_of(view) })
     })

@@ -87,6 +87,7 @@ fn every_reason_about_the_job_is_answered_and_noted() {
         ("min_mem_per_node=false, min_mem_per_cpu=0.0,", "no memory"),
         ("het_job_offset=0.0,", "het job"),
         ("het_job_offset=1.0,", "het job"),
+        ("script=false, het_job_offset=1.0,", "het job"),
         ("min_cpus=17.0,", "no partition"),
         ("min_mem_per_node=256001.0,", "no partition"),
         ("partition='nowhere',", "no partition"),
@@ -256,6 +257,15 @@ fn partitions_that_would_refuse_the_job_are_left_out() {
     });
     let out = world.place_alone(&format!("{}default_qos='low',", job(4, 8_000)));
     assert_eq!(out.partition.as_deref(), Some("fat"), "{out:?}");
+    world.change(|c| {
+        c.partition("slim").deny_qos.clear();
+        c.partition("slim").alloc_nodes =
+            sjp_core::cluster::Names::Listed(vec!["login1".to_owned()]);
+    });
+    for (host, partition) in [("login1", "slim"), ("login2", "fat")] {
+        let out = world.place_alone(&format!("{}alloc_node='{host}',", job(4, 8_000)));
+        assert_eq!(out.partition.as_deref(), Some(partition), "{out:?}");
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ impl Survey {
         let limit = best + ctx.roster.policy.tolerance * f64::from(job.cpus.0) + SAME;
         let admitted =
             self.ordered(ctx, |p| scratch.costs.get(usize::from(p)).is_some_and(|&c| c <= limit));
+        let admitted = as_allowed(ctx, job, admitted, &scratch.costs);
         self.on_nodes(ctx, job, scratch, admitted, Basis::Room)
     }
 
@@ -39,6 +40,7 @@ impl Survey {
     ) -> Placement {
         let all = self
             .ordered(ctx, |p| scratch.class_of.get(usize::from(p)).copied().flatten().is_some());
+        let all = as_allowed(ctx, job, all, &scratch.costs);
         if self.has_room(scratch) {
             return self.on_nodes(ctx, job, scratch, all, Basis::Open);
         }
@@ -76,6 +78,7 @@ impl Survey {
         let limit = best + roster.policy.tolerance * f64::from(job.cpus.0) + SAME;
         let admitted =
             self.ordered(ctx, |p| costs.get(usize::from(p)).is_some_and(|&c| c <= limit));
+        let admitted = as_allowed(ctx, job, admitted, &costs);
         let (mem, minutes) = self.shape_in(&admitted, scratch);
         without_nodes(admitted, job, Basis::Shape, minutes, mem)
     }
@@ -346,6 +349,22 @@ impl Survey {
         list.sort_by_key(|&p| (std::cmp::Reverse(tier_of(ctx, p)), p));
         list
     }
+}
+
+/// `list`, or the one partition of it that costs least, where Slurm would refuse a list.
+fn as_allowed<V: RoomView>(
+    ctx: &Context<'_, V>,
+    job: &JobRequest<'_>,
+    mut list: Vec<u16>,
+    costs: &[f64],
+) -> Vec<u16> {
+    if list.len() > 1 && eligible::one_partition_only(ctx.roster, job) {
+        let cost = |p: u16| costs.get(usize::from(p)).copied().unwrap_or(f64::INFINITY);
+        let own = |p: u16| ctx.roster.partitions.get(usize::from(p)).is_some_and(|r| r.default);
+        list.sort_by(|&a, &b| cost(a).total_cmp(&cost(b)).then(own(b).cmp(&own(a))));
+        list.truncate(1);
+    }
+    list
 }
 
 fn tier_of<V: RoomView>(ctx: &Context<'_, V>, partition: u16) -> Option<u32> {

@@ -17,8 +17,8 @@ pub struct RosterInput<'a> {
     pub config: &'a SlurmConfig,
     /// QOS caps; empty without accounting.
     pub qos: &'a [QosCaps],
-    /// Users whose associations are all bound to partitions: uid, account,
-    /// partition names.
+    /// Users with associations bound to partitions: uid, account, and the
+    /// partitions they may use (empty: all, by another association).
     pub bound_users: &'a [(u32, Option<String>, Vec<String>)],
     /// sjp's settings.
     pub policy: &'a Policy,
@@ -80,7 +80,10 @@ pub fn build_roster(input: &RosterInput<'_>) -> Roster {
         .map(|(uid, account, names)| UserPartitions {
             uid: *uid,
             account: account.clone(),
-            partitions: names.iter().filter_map(|n| index.get(n.as_str()).copied()).collect(),
+            partitions: match names.as_slice() {
+                [] => (0..partitions.len()).filter_map(|i| u16::try_from(i).ok()).collect(),
+                names => names.iter().filter_map(|n| index.get(n.as_str()).copied()).collect(),
+            },
         })
         .collect();
     bound_users.sort_by(|a, b| (a.uid, &a.account).cmp(&(b.uid, &b.account)));
@@ -153,7 +156,8 @@ fn rule(p: &Partition, input: &RosterInput<'_>) -> PartitionRule {
         def_mem: or(p.def_mem, input.config.def_mem),
         accounts: admit(&p.allow_accounts, &p.deny_accounts),
         qos: admit(&p.allow_qos, &p.deny_qos),
-        restricted: p.allow_groups != Names::All || p.alloc_nodes != Names::All,
+        hosts: admit(&p.alloc_nodes, &[]),
+        restricted: p.allow_groups != Names::All,
         only_if_named: own_qos
             .is_some_and(|q| input.qos.iter().any(|c| c.name == q && c.can_reject)),
     }

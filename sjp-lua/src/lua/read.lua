@@ -4,15 +4,16 @@
 -- job_desc answers each field by comparing its name with every name it knows,
 -- so a read costs time: nothing is read twice, and the default account and
 -- QOS (a search in slurmctld) only where the roster asks for them. `script` is
--- the decisive one: without it the job is no batch job, and nothing more is
+-- the decisive one: without it the job is no batch job (or a later component
+-- of a heterogeneous one: only the first has the script), and nothing more is
 -- needed than the comment. Never read: pn_min_memory (a double loses the low
 -- digits of its per-CPU form) and gres (since 18.08 another name of
 -- tres_per_node).
 local type, next, concat = type, next, table.concat
 
-local function read(d, want_account, want_qos)
+local function read(d, want_account, want_qos, want_host)
     if d.script == nil then
-        return false, d.admin_comment
+        return false, d.admin_comment, d.het_job_offset
     end
     local account, qos = d.account, d.qos
     if want_account and (account == nil or account == "") then
@@ -67,7 +68,8 @@ local function read(d, want_account, want_qos)
         d.ntasks_per_core,
         d.ntasks_per_socket,
         d.pn_min_tmp_disk,
-        d.reboot
+        d.reboot,
+        want_host and d.alloc_node or nil
 end
 
 -- The names in part_list, one a line. Only keys are looked at, without

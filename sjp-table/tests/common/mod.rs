@@ -141,11 +141,11 @@ fn partition() -> impl Strategy<Value = PartitionRule> {
     (
         (any::<u32>(), any::<bool>(), any::<bool>(), "\\PC{0,12}"),
         (limit(), limit(), limit(), any::<u32>(), limit()),
-        (mem_per(), mem_per(), admit(), admit(), any::<bool>(), any::<bool>()),
+        (mem_per(), mem_per(), admit(), admit(), admit(), any::<bool>(), any::<bool>()),
     )
         .prop_map(|((tier, open, default, why), times, rest)| {
             let (max_time, default_time, max_nodes, min_nodes, max_cpus_per_node) = times;
-            let (max_mem, def_mem, accounts, qos, restricted, only_if_named) = rest;
+            let (max_mem, def_mem, accounts, qos, hosts, restricted, only_if_named) = rest;
             PartitionRule {
                 name: String::new(),
                 tier,
@@ -161,6 +161,7 @@ fn partition() -> impl Strategy<Value = PartitionRule> {
                 def_mem,
                 accounts,
                 qos,
+                hosts,
                 restricted,
                 only_if_named,
             }

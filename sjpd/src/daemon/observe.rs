@@ -158,6 +158,7 @@ fn request<'a>(job: &'a Job, nodelist: &'a str, partition: Option<&'a str>) -> J
         uid: job.uid,
         account: job.account.as_deref(),
         qos: Some(job.qos.as_str()).filter(|q| !q.is_empty()),
+        alloc_node: None,
         partition,
         nodelist: Some(nodelist).filter(|l| !l.is_empty()),
         exclude: None,

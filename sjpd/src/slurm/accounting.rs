@@ -52,8 +52,9 @@ pub fn counting(caps: Vec<QosCaps>, enforced: Enforced) -> Vec<QosCaps> {
     caps.into_iter().map(bare).collect()
 }
 
-/// Users who have, in some account of `cluster`, associations for some
-/// partitions only: user, account, partitions.
+/// Users who have, in some account of `cluster`, associations for single
+/// partitions: user, account, and those partitions (none where another
+/// association lets the user into all).
 #[must_use]
 pub fn bound(associations: &[Assoc], cluster: &str) -> Vec<(String, String, Vec<String>)> {
     let mut by_user: BTreeMap<(&str, &str), (bool, BTreeSet<&str>)> = BTreeMap::new();
@@ -70,10 +71,10 @@ pub fn bound(associations: &[Assoc], cluster: &str) -> Vec<(String, String, Vec<
     }
     by_user
         .into_iter()
-        .filter(|(_, (everywhere, _))| !everywhere)
-        .map(|((user, account), (_, partitions))| {
-            let partitions = partitions.into_iter().map(str::to_owned).collect();
-            (user.to_owned(), account.to_owned(), partitions)
+        .filter(|(_, (_, partitions))| !partitions.is_empty())
+        .map(|((user, account), (everywhere, partitions))| {
+            let only = partitions.into_iter().filter(|_| !everywhere).map(str::to_owned);
+            (user.to_owned(), account.to_owned(), only.collect())
         })
         .collect()
 }
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_is_who_has_no_association_for_all_partitions() {
+    fn bound_is_who_has_an_association_for_a_partition() {
         let row = |cluster: &str, account: &str, user: &str, partition: &str| Assoc {
             cluster: Some(cluster.into()),
             account: account.into(),
@@ -157,7 +158,8 @@ mod tests {
             row("there", "a", "cleo", "slim"),
         ];
         let anna = ("anna".to_owned(), "a".to_owned(), vec!["fat".to_owned(), "slim".to_owned()]);
-        assert_eq!(bound(&rows, "Here"), [anna]);
+        let bert = ("bert".to_owned(), "a".to_owned(), Vec::new());
+        assert_eq!(bound(&rows, "Here"), [anna, bert]);
     }
 
     #[test]
