@@ -62,14 +62,12 @@ pub fn wait_table(cluster: &TestCluster, what: &str, wanted: impl Fn(&Value) -> 
 }
 
 /// The row of a node in the table.
-#[allow(dead_code)]
 pub fn node_row<'a>(table: &'a Value, node: &str) -> &'a Value {
     let rows = table["nodes"].as_array().unwrap();
     rows.iter().find(|row| row["name"] == node).unwrap_or_else(|| panic!("no {node} in {table}"))
 }
 
 /// The row of a partition in the table.
-#[allow(dead_code)]
 pub fn partition_row<'a>(table: &'a Value, partition: &str) -> &'a Value {
     let rows = table["partitions"].as_array().unwrap();
     rows.iter()
@@ -130,6 +128,24 @@ pub fn submit(cluster: &TestCluster, user: RunAs, name: &str, args: &[&str]) -> 
     let id = cluster.sbatch_as(user, &all).unwrap();
     let (answer, words) = answered(cluster, name);
     Seen { job: cluster.job(id).unwrap(), answer, words }
+}
+
+/// Waits until `place` answers from the table: the module looks for a new one at most
+/// once a second.
+pub fn wait_placing(cluster: &TestCluster) {
+    let mut tries = 0;
+    wait_for(SOON, "sjp places a job", || {
+        tries += 1;
+        let seen = submit(
+            cluster,
+            RunAs::Root,
+            &format!("probe{tries}"),
+            &["-H", "-c1", "--mem=1", "-t1"],
+        );
+        cluster.cmd("scancel", &[&seen.job.id.to_string()])?;
+        Ok(if seen.answer.placed { Ok(()) } else { Err(format!("{seen:?}")) })
+    })
+    .unwrap();
 }
 
 /// The last answer about a job of this name, and what was logged with it.
