@@ -232,6 +232,8 @@ pub struct Job {
     pub reservation: Option<String>,
     /// Whether a dependency is still unmet.
     pub dependent: bool,
+    /// Component of a heterogeneous job.
+    pub het: bool,
     /// `AdminComment`; `None` where it was not read. Only from output framed so
     /// that no user's text can imitate it.
     pub admin_comment: Option<String>,

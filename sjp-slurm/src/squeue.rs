@@ -45,6 +45,7 @@ const MIDDLE: &[&str] = &[
     "PriorityLong",
     "OverSubscribe",
     "Dependency",
+    "HetJobID",
 ];
 /// The columns behind those, each up to the nonce with its letter.
 const FREE: &[(&str, char)] =
@@ -185,6 +186,7 @@ impl Query {
             next()?;
         }
         let dependency = next()?;
+        let het = next()?;
         let array = !crate::unset(tasks);
         Ok(Job {
             id,
@@ -215,6 +217,7 @@ impl Query {
             gres,
             reservation: (!crate::unset(reservation)).then(|| reservation.to_owned()),
             dependent: !crate::unset(dependency),
+            het: !crate::unset(het) && het != "0",
             admin_comment: comment,
         })
     }
@@ -325,6 +328,7 @@ mod tests {
                 "tres-alloc" => "cpu=4,mem=8000M,node=1,billing=4",
                 "PriorityLong" => "10500",
                 "OverSubscribe" => "OK",
+                "HetJobID" => "N/A",
                 _ => "",
             };
             cells.push(value(column).unwrap_or(default));
@@ -403,6 +407,7 @@ mod tests {
                 ("QOS", "high"),
                 ("OverSubscribe", "NO"),
                 ("Dependency", "afterok:5(unfulfilled)"),
+                ("HetJobID", "21"),
                 ("Reservation", "a | course"),
             ],
             "None",
@@ -440,6 +445,7 @@ mod tests {
                 gres: true,
                 reservation: Some("a | course".into()),
                 dependent: true,
+                het: true,
                 admin_comment: Some("site;sjp:pin=s02;id=7f".into()),
             }]
         );

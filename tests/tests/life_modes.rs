@@ -64,19 +64,34 @@ fn observe_advise_enforce_and_back() {
 
     // Observe: the job keeps what it came with, and the log tells what sjp would have
     // said: of a job that started, of one that waits, of one that sjp leaves alone.
-    let started = submit(&cluster, "started", &["-p", "fat"]);
+    let started = submit(&cluster, "started", &[]);
+    let named = submit(&cluster, "named", &["-p", "fat"]);
     let waits = submit(&cluster, "waits", &["-H"]);
     let many = submit(&cluster, "many", &["-N2", "-p", "slim"]);
-    for job in [&started, &waits, &many] {
+    let het = submit(&cluster, "het", &["-c1", "--mem=100M", ":"]);
+    let srun = ["-J", "srun", "-c1", "--mem=100M", "-t10", "true"];
+    let srun = cluster.srun_background(RunAs::user(1), &srun).unwrap();
+    let by_srun = wait_for(SOON, "srun has its job", || {
+        let job = cluster.jobs().unwrap().into_iter().find(|j| j.name == "srun" && j.has_nodes());
+        Ok(job.ok_or("no job"))
+    })
+    .unwrap();
+    for job in [&started, &named, &waits, &many, &het, &by_srun] {
         assert_eq!((job.admin_comment.as_str(), job.required_nodes.as_str()), ("", ""), "{job:?}");
     }
     assert_eq!(waits.partition, "slim", "the default partition, which Slurm sets");
     let told = entry(&cluster, "observed", "started", started.id);
-    assert_eq!(told["nodes"], json!(["f01"]), "{told}");
-    assert_eq!(told["partitions"], json!(["fat"]), "{told}");
+    let there = cluster.job(started.id).unwrap().nodes;
+    assert_eq!(told["nodes"], json!([there]), "{told}");
+    assert_eq!(told["partitions"], json!(["slim"]), "{told}");
     assert_eq!(told["would_partitions"], json!(["slim"]), "{told}");
     assert_eq!(told["would_node"], json!("s01"), "{told}");
     assert!(told["why"].as_str().unwrap().contains("least loss"), "{told}");
+    // The partition that the user named narrows the choice.
+    let told = entry(&cluster, "observed", "started", named.id);
+    assert_eq!(told["nodes"], json!(["f01"]), "{told}");
+    assert_eq!(told["would_partitions"], json!(["fat"]), "{told}");
+    assert_eq!(told["would_node"], Value::Null, "{told}");
     let told = entry(&cluster, "observed", "pending", waits.id);
     assert_eq!(told["reason"], "JobHeldUser", "{told}");
     assert_eq!(told["would_partitions"], json!(["fat", "slim"]), "{told}");
@@ -85,8 +100,12 @@ fn observe_advise_enforce_and_back() {
     let told = entry(&cluster, "observed", "", many.id);
     assert_eq!(told["would_partitions"], json!([]), "{told}");
     assert_eq!(told["why"], "multi-node", "{told}");
+    assert_eq!(entry(&cluster, "observed", "", het.id)["why"], "het job");
+    assert_eq!(entry(&cluster, "observed", "", by_srun.id)["why"], "not batch");
+    drop(srun);
     let words = std::fs::read_to_string(cluster.dir().join("log/sjp-decisions.log")).unwrap();
-    let line = format!("job {}: 4c,29.3G,7.3G/c; Slurm: on f01 in fat; sjp would have", started.id);
+    let line =
+        format!("job {}: 4c,29.3G,7.3G/c; Slurm: on {there} in slim; sjp would have", started.id);
     assert!(words.contains(&line), "no {line:?} in:\n{words}");
     assert!(cluster.events("placed").is_empty(), "{:?}", cluster.events("placed"));
     cluster.cmd("scancel", &["-u", "sjpt1"]).unwrap();

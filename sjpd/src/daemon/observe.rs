@@ -171,7 +171,7 @@ fn request<'a>(job: &'a Job, nodelist: &'a str, partition: Option<&'a str>) -> J
         batch: job.batch,
         array: job.array_id.is_some(),
         array_tasks: job.array_tasks.max(1),
-        het: false,
+        het: job.het,
         exclusive: job.exclusive,
         held: job.priority == 0 && job.state == JobState::Pending,
         begins_later: job.reason == "BeginTime",
