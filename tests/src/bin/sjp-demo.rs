@@ -163,9 +163,8 @@ fn show(
     let decisions = wait_logged(cluster, &with_sjp)?;
     let rows = report::rows(asks, &plain, &with_sjp, &decisions);
     report.say(&format!("\n{}\n{}\n", report::table(&rows), report::summary(&plain, &with_sjp)))?;
+    let status_json = wait_taken_over(cluster)?;
     let status = cluster.sjp(&["status"])?;
-    let status_json: Value = serde_json::from_str(&cluster.sjp(&["--json", "status"])?.stdout)
-        .context("sjp status printed no JSON")?;
     if !status.success() {
         bail!("`sjp status` ended with code {}: {}", status.code, status.stdout);
     }
@@ -204,6 +203,18 @@ fn reload(cluster: &TestCluster, sjpd: &mut Sjpd) -> Result<()> {
         let taken =
             cluster.decisions().iter().any(|d| d["event"] == "reload" && d["taken"] == true);
         Ok(if taken { Ok(()) } else { Err("no such entry in the decision log") })
+    })
+}
+
+/// Waits until sjpd has found the job of every claim, and returns its status.
+fn wait_taken_over(cluster: &TestCluster) -> Result<Value> {
+    wait_for(DEADLINE, "sjpd has found the job of every claim", || {
+        let out = cluster.sjp(&["--json", "status"])?;
+        let status: Value = serde_json::from_str(&out.stdout)
+            .with_context(|| format!("sjp status printed no JSON: {}", out.stderr))?;
+        let claims = &status["status"]["claims"];
+        let all = claims["seen"] != 0 && claims["seen"] == claims["matched"];
+        Ok(if all { Ok(status) } else { Err(out.stdout) })
     })
 }
 

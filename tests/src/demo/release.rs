@@ -1,6 +1,6 @@
 //! A pin that cannot start its job is taken back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -10,6 +10,8 @@ use crate::pass::end_jobs;
 
 /// The longest that anything here may take.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// The longest that Slurm is waited for while sjpd is paused.
+const MOMENT: Duration = Duration::from_secs(2);
 /// How often the situation is tried to be made.
 const TRIES: usize = 3;
 
@@ -89,10 +91,11 @@ pub fn run(cluster: &TestCluster, sjpd: &mut Sjpd, said: &Value) -> Result<Relea
     bail!("the example was not pinned to {node} in {TRIES} tries");
 }
 
-/// The job once Slurm has said why it waits, or has started it.
+/// The job once Slurm has said why it waits, or has started it; a moment later at most.
 fn looked_at(cluster: &TestCluster, id: u32) -> Result<Job> {
+    let begin = Instant::now();
     cluster.wait_job(id, DEADLINE, "was looked at by Slurm", |job| {
-        !job.pending() || job.reason != "None"
+        !job.pending() || job.reason != "None" || begin.elapsed() > MOMENT
     })
 }
 

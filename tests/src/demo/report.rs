@@ -130,9 +130,10 @@ pub fn released(release: &Release) -> String {
         0,
     );
     let state = |job: &sjp_tests::Job| {
-        let place = match job.has_nodes() {
-            true => format!("runs on {}", job.nodes),
-            false => format!("waits ({})", job.reason),
+        let place = match (job.has_nodes(), job.reason.as_str()) {
+            (true, _) => format!("runs on {}", job.nodes),
+            (false, "None") => "waits".to_string(),
+            (false, reason) => format!("waits ({reason})"),
         };
         let pin = match job.required_nodes.as_str() {
             "" => "not pinned".to_string(),
