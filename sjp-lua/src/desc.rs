@@ -4,7 +4,8 @@
 //! a `JobRequest` of it. Field names and meanings are those of job_submit/lua
 //! from 22.05 on; a name that another version does not know reads as nil.
 //! Left alone, since they change nothing about where a job fits: licenses,
-//! burst_buffer, clusters, container, wckey, mcs_label, network, deadline.
+//! burst_buffer, clusters, container, wckey, mcs_label, network, deadline,
+//! and reboot, which only operators may ask for.
 
 use crate::failure::Failure;
 use crate::number::{Number, Width, number, time_limit};
@@ -142,10 +143,8 @@ impl Fields {
         }
         f.tres_per_task = v.text("tres_per_task")?;
         f.gres |= f.tres_per_task.as_deref().is_some_and(tres::asks_gres);
-        // CPUs, memory and tasks for each GPU: a job for GPUs, even where
-        // their number is left to slurmctld.
-        f.gres |= v.given("cpus_per_tres")?;
-        f.gres |= v.given("mem_per_tres")?;
+        // Tasks for each GPU: a job for GPUs, even where their number is left
+        // to slurmctld.
         f.gres |= v.number("ntasks_per_tres", W16)?.positive().is_some();
         for (field, width) in [
             ("contiguous", W16),
@@ -156,7 +155,6 @@ impl Fields {
             ("ntasks_per_core", W16),
             ("ntasks_per_socket", W16),
             ("pn_min_tmp_disk", W32),
-            ("reboot", W16),
         ] {
             f.constraint |= v.number(field, width)?.positive().is_some();
         }

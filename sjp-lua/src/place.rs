@@ -159,7 +159,7 @@ impl Native {
             complain_on(lua, &mut shared, &trouble, now_ns);
         }
         let opening = settle(&mut shared, config, |table| pass_gates(table, now_ns))?;
-        let fields = self.read_job(job_desc, opening.wants)?;
+        let fields = self.read_job(job_desc, opening.wants, submit_uid)?;
         let names = self.read_names(part_list)?;
         let now = unix_now();
         let job = fields.request(submit_uid, now);
@@ -185,10 +185,12 @@ impl Native {
         Ok(plan.words)
     }
 
-    fn read_job(&self, job_desc: &Value, wants: Wants) -> Result<Fields, Failure> {
+    fn read_job(&self, job_desc: &Value, wants: Wants, submit_uid: u32) -> Result<Fields, Failure> {
+        // Whether it may submit for others: slurmctld runs as SlurmUser.
+        let owner = submit_uid == 0 || submit_uid == nix::unistd::geteuid().as_raw();
         let values = self
             .read
-            .call::<MultiValue>((job_desc, wants.account, wants.qos, wants.host))
+            .call::<MultiValue>((job_desc, wants.account, wants.qos, owner, wants.host))
             .map_err(|source| Failure::Reading { what: "job_desc", source })?;
         Fields::take(values)
     }

@@ -40,15 +40,26 @@ fn a_claim_says_what_the_job_takes() {
     let mut world = World::new(ten());
     world.cluster.take("n3", 4, 8_000);
     world.publish();
-    let out = world.place("min_cpus=2.0, min_mem_per_cpu=6000.0, time_limit=90.0, user_id=4711.0,");
+    let out = world.place("min_cpus=2.0, min_mem_per_cpu=6000.0, time_limit=90.0, user_id=1000.0,");
     let claims = world.publisher.claims_since(0).unwrap().list;
     let [claim] = claims.as_slice() else { panic!("{claims:?}") };
-    assert_eq!((claim.cpus, claim.mem, claim.limit, claim.uid), (2, 12_000, 90, 4711));
+    assert_eq!((claim.cpus, claim.mem, claim.limit, claim.uid), (2, 12_000, 90, 1000));
     assert_eq!(claim.roster, world.roster_id);
     assert_eq!(out.mark("id"), Some(format!("{:x}", claim.id)));
     let name = format!("n{}", claim.node);
     assert_eq!(out.req_nodes, Some(name));
     assert_eq!((claim.not_pinned(), claim.flags & 1), (None, 1));
+}
+
+#[test]
+fn the_owner_is_who_submits_unless_root_submits_for_another() {
+    let mut world = World::new(ten());
+    for (submit_uid, owner) in [(54_321, 54_321), (0, 4711)] {
+        let call = format!("sjp.place((desc({{{HALF} user_id=4711.0}})), {submit_uid}, nil)");
+        assert_eq!(world.submitter.raw(&call).0, mlua::Value::Boolean(true));
+        let claims = world.publisher.claims_since(0).unwrap().list;
+        assert_eq!(claims.last().map(|c| c.uid), Some(owner));
+    }
 }
 
 #[test]

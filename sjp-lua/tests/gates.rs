@@ -206,7 +206,6 @@ fn fields_of_another_type_are_errors() {
         "admin_comment={}",
         "priority='high'",
         "features={}",
-        "user_id='root'",
         "tres_per_node=7",
         "array_inx=3",
     ] {
@@ -220,7 +219,7 @@ fn fields_of_another_type_are_errors() {
 
 #[test]
 fn a_read_that_raises_leaves_the_job_alone() {
-    for field in ["script", "partition", "reboot", "admin_comment"] {
+    for field in ["script", "partition", "pn_min_tmp_disk", "admin_comment"] {
         let world = World::new(Cluster::slim_and_fat());
         let desc = format!("desc({{{JOB}}}, nil, '{field}')");
         untouched(&world.submitter.call_desc("place", &desc, "nil"), "error");
@@ -262,7 +261,7 @@ fn a_job_desc_that_calls_back_gets_an_answer() {
     let world = World::new(Cluster::slim_and_fat());
     let desc = format!(
         "(function() local d, s, w = desc({{{JOB}}}); local m = getmetatable(d); local old = m.__index; \
-         m.__index = function(t, k) if k == 'user_id' then inner = {{sjp.place(desc({{{JOB}}}), 1, nil)}} end \
+         m.__index = function(t, k) if k == 'partition' then inner = {{sjp.place(desc({{{JOB}}}), 1, nil)}} end \
          return old(t, k) end; return d, s, w end)()"
     );
     let out = world.submitter.call_desc("place", &desc, "nil");

@@ -1,44 +1,87 @@
 -- Reads everything a placement needs from job_desc in one protected call.
--- The order of the values returned is that of `FIELDS` in desc.rs.
+-- `Fields::take` in desc.rs takes the values in the order returned here.
 --
--- job_desc answers each field by comparing its name with every name it knows,
--- so a read costs time: nothing is read twice, and the default account and
--- QOS (a search in slurmctld) only where the roster asks for them. `script` is
--- the decisive one: without it the job is no batch job (or a later component
--- of a heterogeneous one: only the first has the script), and nothing more is
--- needed than the comment. Never read: pn_min_memory (a double loses the low
--- digits of its per-CPU form) and gres (since 18.08 another name of
--- tres_per_node).
+-- job_desc finds a field by comparing its name with every name it knows: a
+-- tenth of a microsecond for the first names, seven for the last. Reading is
+-- the dearest part of a call, so nothing is read that cannot matter:
+--   script         first: without it the job is no batch job, or a later
+--                  component of a heterogeneous one (only the first has the
+--                  script), and the comment is all that is needed
+--   account, qos   where some partition or cap asks for them; their defaults
+--                  (a search in slurmctld) where the job has none
+--   alloc_node     where some partition takes jobs from some hosts only
+--   user_id        where root or SlurmUser submits: nobody else may submit for
+--                  another user
+--   req_switch, ntasks_per_core, ntasks_per_socket
+--                  where there are several tasks: one task is on one switch
+--   ntasks_per_tres
+--                  where the tasks are counted, since then (and without any
+--                  other word of GPUs) it asks for GPUs
+--   tres_per_socket
+--                  where sockets are counted: it is refused without
+--   not at all     pn_min_memory (a double loses the low digits of its per-CPU
+--                  form); gres (another name of tres_per_node); cpus_per_tres
+--                  and mem_per_tres (they need one of the other tres fields)
 local type, next, concat = type, next, table.concat
 
-local function read(d, want_account, want_qos, want_host)
+local NO_VAL16, NO_VAL, INFINITE = 65534, 4294967294, 4294967295
+
+local function is_set(value, no_val)
+    return type(value) == "number" and value ~= no_val and value ~= NO_VAL and value ~= INFINITE
+end
+
+local function read(d, want_account, want_qos, want_owner, want_host)
     if d.script == nil then
         return false, d.admin_comment, d.het_job_offset
     end
-    local account, qos = d.account, d.qos
-    if want_account and (account == nil or account == "") then
-        account = d.default_account
+    local account, qos, owner
+    if want_account then
+        account = d.account
+        if account == nil or account == "" then
+            account = d.default_account
+        end
     end
-    if want_qos and (qos == nil or qos == "") then
-        qos = d.default_qos
+    if want_qos then
+        qos = d.qos
+        if qos == nil or qos == "" then
+            qos = d.default_qos
+        end
+    end
+    if want_owner then
+        owner = d.user_id
     end
     local per_cpu, per_node = d.min_mem_per_cpu, nil
     if per_cpu == nil then
         per_node = d.min_mem_per_node
     end
+    local num_tasks, per_node_tasks = d.num_tasks, d.ntasks_per_node
+    local counted = is_set(num_tasks, NO_VAL)
+    local switches, per_core, per_socket, per_tres
+    if (counted and num_tasks > 1) or (is_set(per_node_tasks, NO_VAL16) and per_node_tasks > 1) then
+        switches = d.req_switch
+        per_core = d.ntasks_per_core
+        per_socket = d.ntasks_per_socket
+    end
+    if counted then
+        per_tres = d.ntasks_per_tres
+    end
+    local sockets, socket_tres = d.sockets_per_node, nil
+    if is_set(sockets, NO_VAL16) then
+        socket_tres = d.tres_per_socket
+    end
     return true,
         d.admin_comment,
         account,
         qos,
-        d.user_id,
+        owner,
         d.partition,
         d.req_nodes,
         d.exc_nodes,
         d.min_cpus,
-        d.num_tasks,
+        num_tasks,
         d.cpus_per_task,
         d.pn_min_cpus,
-        d.ntasks_per_node,
+        per_node_tasks,
         d.min_nodes,
         d.max_nodes,
         per_cpu,
@@ -55,20 +98,17 @@ local function read(d, want_account, want_qos, want_host)
         d.prefer,
         d.tres_per_node,
         d.tres_per_job,
-        d.tres_per_socket,
+        socket_tres,
         d.tres_per_task,
-        d.cpus_per_tres,
-        d.mem_per_tres,
-        d.ntasks_per_tres,
+        per_tres,
         d.contiguous,
-        d.req_switch,
+        switches,
         d.cores_per_socket,
-        d.sockets_per_node,
+        sockets,
         d.threads_per_core,
-        d.ntasks_per_core,
-        d.ntasks_per_socket,
+        per_core,
+        per_socket,
         d.pn_min_tmp_disk,
-        d.reboot,
         want_host and d.alloc_node or nil
 end
 
