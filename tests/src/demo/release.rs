@@ -10,7 +10,7 @@ use crate::pass::end_jobs;
 
 /// The longest that anything here may take.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The longest that Slurm is waited for while sjpd is paused.
+/// The longest that Slurm is waited for to say why the job waits: less than the pin lasts.
 const MOMENT: Duration = Duration::from_secs(2);
 /// How often the situation is tried to be made.
 const TRIES: usize = 3;
@@ -71,9 +71,10 @@ pub fn run(cluster: &TestCluster, sjpd: &mut Sjpd, said: &Value) -> Result<Relea
         let made = cluster
             .salloc(RunAs::user(2), &["-n1", &cpus, "--mem=100M", "-t60", &list])
             .and_then(|other| Ok((other, cluster.sbatch_as(RunAs::user(1), &SBATCH)?)));
-        let before = made.as_ref().ok().map(|(_, id)| looked_at(cluster, *id)).transpose();
+        // At once: how long its next poll waits depends on how long the last one took.
         sjpd.signal(Signal::SIGCONT)?;
-        let ((other, id), before) = (made?, before?.context("the job is not there")?);
+        let (other, id) = made?;
+        let before = looked_at(cluster, id)?;
         if before.required_nodes != node || !before.pending() {
             // sjpd was stopped while it wrote, or Slurm was quicker: once more.
             end_jobs(cluster, &[other, id])?;
