@@ -135,18 +135,38 @@ pub async fn run<C: Cluster, A: Actuator>(
         daemon.start_readings(now);
         daemon.beat(now);
         let wake = daemon.wake(now);
-        tokio::select! {
-            control = controls.recv() => match control {
-                Some(Control::Reload) => daemon.reload(),
-                Some(Control::Stop) | None => break,
-            },
-            arrival = daemon.reads.arrival() => daemon.arrived(arrival),
-            Some(report) = reports.recv() => daemon.reported(&report),
-            () = sleep_until(wake) => {}
+        let event = tokio::select! {
+            control = controls.recv() => Event::Control(control),
+            joined = daemon.reads.arrival() => Event::Arrival(joined),
+            Some(report) = reports.recv() => Event::Report(report),
+            () = sleep_until(wake) => Event::Clock,
+        };
+        let late = Instant::now().saturating_duration_since(wake);
+        if late > BEAT {
+            // Stopped, or starved: what was in flight looks dear and was not.
+            daemon.reads.paused(late);
+        }
+        match event {
+            Event::Control(Some(Control::Reload)) => daemon.reload(),
+            Event::Control(Some(Control::Stop) | None) => break,
+            Event::Arrival(joined) => {
+                let arrival = daemon.reads.done(joined);
+                daemon.arrived(arrival);
+            }
+            Event::Report(report) => daemon.reported(&report),
+            Event::Clock => {}
         }
     }
     daemon.stop(&state_dir).await;
     Ok(())
+}
+
+/// What the loop wakes for.
+enum Event {
+    Control(Option<Control>),
+    Arrival(reads::Joined),
+    Report(actuator::Report),
+    Clock,
 }
 
 /// Everything the owning task has.

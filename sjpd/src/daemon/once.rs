@@ -107,7 +107,8 @@ async fn look<C: Cluster>(
     readings: &mut Vec<(Kind, Result<String, String>)>,
 ) {
     reads.start(kind, Instant::now(), ids);
-    let arrival = reads.arrival().await;
+    let joined = reads.arrival().await;
+    let arrival = reads.done(joined);
     let result = match arrival.result {
         Ok(reading) => {
             if let Reading::Marks(asked, records) = &reading {

@@ -79,6 +79,14 @@ impl Pacer {
         self.last_start = Some(now);
     }
 
+    /// For `gap` this process did not run (it was stopped, its machine slept): that
+    /// is no cost of the reading in flight.
+    pub fn paused(&mut self, gap: Duration) {
+        if let Some(start) = &mut self.in_flight {
+            *start += gap;
+        }
+    }
+
     /// It came back.
     pub fn done(&mut self, now: Instant, ok: bool) {
         let start = self.in_flight.take().unwrap_or(now);
@@ -179,6 +187,17 @@ mod tests {
         assert_eq!(p.next(t0 + 2 * S), Some(t0 + 22 * S), "2 s + 10 times 2 s");
         p.hasten(t0 + 3 * S);
         assert_eq!(p.next(t0 + 3 * S), Some(t0 + 22 * S), "asking does not shorten the rest");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_in_which_sjpd_was_stopped_makes_no_reading_dear() {
+        let t0 = Instant::now();
+        let mut p = pacer();
+        p.paused(5 * S);
+        p.started(t0);
+        p.paused(60 * S);
+        p.done(t0 + 60 * S + S / 10, true);
+        assert_eq!(p.next(t0 + 61 * S), Some(t0 + 68 * S));
     }
 
     #[tokio::test(start_paused = true)]

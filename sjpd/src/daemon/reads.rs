@@ -8,7 +8,7 @@ use crate::ports::{Cluster, Kind, ReadError};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 /// Associations change by an admin's hand, and sacctmgr asks the database.
@@ -46,6 +46,9 @@ pub fn pace(kind: Kind, config: &Config) -> Pace {
     };
     Pace { interval, factor, soonest }
 }
+
+/// A task that has ended.
+pub type Joined = Result<(Id, Arrival), JoinError>;
 
 /// All kinds of reading of one cluster.
 #[derive(Debug)]
@@ -144,12 +147,24 @@ impl<C: Cluster> Reads<C> {
         self.running.insert(task.id(), (kind, now));
     }
 
-    /// The next reading that comes back; never, while none is in flight.
-    /// Dropping this future loses nothing.
-    pub async fn arrival(&mut self) -> Arrival {
-        let Some(joined) = self.tasks.join_next_with_id().await else {
-            return std::future::pending().await;
-        };
+    /// The next reading that comes back, to be given to [`Reads::done`]; never,
+    /// while none is in flight. Dropping this future loses nothing.
+    pub async fn arrival(&mut self) -> Joined {
+        match self.tasks.join_next_with_id().await {
+            Some(joined) => joined,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// For `gap` this process did not run.
+    pub fn paused(&mut self, gap: Duration) {
+        for pacer in self.pacers.values_mut() {
+            pacer.paused(gap);
+        }
+    }
+
+    /// A reading came back.
+    pub fn done(&mut self, joined: Joined) -> Arrival {
         let now = Instant::now();
         let (id, arrival) = match joined {
             Ok((id, arrival)) => (id, Some(arrival)),
