@@ -127,10 +127,13 @@ fn follow(link: &Path) -> Result<PathBuf, AttachError> {
 
 fn gone(link: &Path, target: &Path, errno: Errno) -> AttachError {
     match errno {
-        // ENOENT: no such process or file. EACCES: a process of another user
-        // has the number now, or the publisher is not dumpable.
-        Errno::ENOENT | Errno::EACCES | Errno::ESRCH => {
+        Errno::ENOENT | Errno::ESRCH => {
             AttachError::Dangling { link: link.to_path_buf(), target: target.to_path_buf() }
+        }
+        // The publisher is of another user or group, or not dumpable; or it is
+        // gone, and a process of another user has the number now.
+        Errno::EACCES | Errno::EPERM => {
+            AttachError::Denied { link: link.to_path_buf(), target: target.to_path_buf() }
         }
         source => {
             AttachError::System { link: link.to_path_buf(), what: "following the link", source }
@@ -143,4 +146,18 @@ fn is_process_file(target: &Path) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let parts: Option<Vec<&str>> = target.to_str().map(|text| text.split('/').collect());
     matches!(parts.as_deref(), Some(["", "proc", pid, "fd", fd]) if number(pid) && number(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publisher_that_is_gone_is_told_from_one_that_is_not_ours() {
+        let (link, target) = (Path::new("/run/sjp/table"), Path::new("/proc/1/fd/9"));
+        assert!(matches!(gone(link, target, Errno::ENOENT), AttachError::Dangling { .. }));
+        let denied = gone(link, target, Errno::EACCES);
+        assert!(matches!(denied, AttachError::Denied { .. }));
+        assert!(denied.to_string().contains("same user and primary group"), "{denied}");
+    }
 }

@@ -110,8 +110,19 @@ pub enum AttachError {
         found: String,
     },
     /// The publisher is gone.
-    #[error("{link}: its publisher is gone ({target} is not there, or not ours to open)")]
+    #[error("{link}: its publisher is gone ({target} is not there)")]
     Dangling {
+        /// The link.
+        link: PathBuf,
+        /// Where it points to.
+        target: PathBuf,
+    },
+    /// The publisher, or whoever has its number now, is not ours to look into.
+    #[error(
+        "{link}: the kernel does not let this process open {target}: sjpd has to run as the same \
+         user and primary group, without capabilities of its own"
+    )]
+    Denied {
         /// The link.
         link: PathBuf,
         /// Where it points to.
