@@ -36,7 +36,8 @@ pub struct Node {
     pub mem_spec: MemMb,
     /// `AllocMem`.
     pub mem_alloc: MemMb,
-    /// `ThreadsPerCore`, at least 1.
+    /// CPUs of a core: `ThreadsPerCore`, or 1 where the node has no more CPUs than
+    /// cores; at least 1.
     pub threads_per_core: u32,
     /// `Weight`.
     pub weight: u32,
@@ -294,8 +295,9 @@ impl SlurmConfig {
         self.select_params.iter().any(|p| p.to_ascii_uppercase().contains("MEMORY"))
     }
 
-    /// Whether jobs get whole cores (`CR_Core*`, `CR_Socket*`), so that CPU
-    /// counts round up to threads per core.
+    /// Whether memory per CPU counts for every CPU of the cores that a job gets
+    /// (`CR_Core*`, `CR_Socket*`), not only for those it asked for. Jobs get whole cores
+    /// with any of them.
     #[must_use]
     pub fn whole_cores(&self) -> bool {
         self.select_params.iter().any(|p| {

@@ -114,7 +114,10 @@ pub fn need(rule: &PartitionRule, job: &JobRequest<'_>) -> Need {
         Limit::Unlimited => None,
         Limit::Unset => rule.default_time.number().or_else(|| rule.max_time.number()),
     };
-    let mem = if job.mem == MemPer::Unset { rule.def_mem } else { job.mem };
+    let mem = match if job.mem == MemPer::Unset { rule.def_mem } else { job.mem } {
+        MemPer::Cpu(m) if rule.mem_as_asked => MemPer::Node(m.times(job.cpus)),
+        mem => mem,
+    };
     Need { cpus: job.cpus.0, mem, minutes }
 }
 

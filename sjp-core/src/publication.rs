@@ -130,6 +130,9 @@ pub struct PartitionRule {
     pub accounts: Admit,
     /// By QOS.
     pub qos: Admit,
+    /// Memory per CPU counts for the CPUs asked for, not for those of whole cores
+    /// (`CR_CPU_Memory`; the same for every partition).
+    pub mem_as_asked: bool,
     /// By submit host (AllocNodes), which part_list does not look at.
     pub hosts: Admit,
     /// Only some groups may use it: without a part_list nobody is known to be

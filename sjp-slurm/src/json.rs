@@ -477,6 +477,8 @@ struct NodeFields {
     specialized_memory: Number,
     alloc_memory: Number,
     threads: Number,
+    sockets: Number,
+    cores: Number,
     weight: Number,
     gres: Text,
     gres_used: Text,
@@ -536,7 +538,11 @@ fn node(n: &NodeFields) -> Result<Node, Problem> {
         mem: (real > 1).then_some(MemMb(real)),
         mem_spec: MemMb(n.specialized_memory.number().unwrap_or_default()),
         mem_alloc: MemMb(n.alloc_memory.number().unwrap_or_default()),
-        threads_per_core: n.threads.small().unwrap_or(1).max(1),
+        threads_per_core: crate::used_threads(
+            n.threads.small().unwrap_or(1).max(1),
+            cpus,
+            n.sockets.small().unwrap_or(0).saturating_mul(n.cores.small().unwrap_or(0)),
+        ),
         weight: n.weight.small().unwrap_or(1),
         gpus: Gpus {
             total: gpus("gres", &n.gres.0)?,

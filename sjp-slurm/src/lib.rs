@@ -199,6 +199,12 @@ fn excerpt(text: &str) -> String {
     out
 }
 
+/// The CPUs of a core: a node with no more CPUs than cores counts each core as one,
+/// whatever threads it has. `cores` is 0 where they are not known.
+fn used_threads(threads: u32, cpus: u32, cores: u32) -> u32 {
+    if cpus <= cores { 1 } else { threads }
+}
+
 /// Whether a value says that there is none.
 fn unset(value: &str) -> bool {
     matches!(value, "" | "(null)" | "N/A" | "n/a" | "None" | "NONE" | "none" | "null")

@@ -28,6 +28,8 @@ struct Values<'a> {
     mem_spec: Option<&'a str>,
     mem_alloc: Option<&'a str>,
     threads: Option<&'a str>,
+    sockets: Option<&'a str>,
+    cores: Option<&'a str>,
     weight: Option<&'a str>,
     gres: Option<&'a str>,
     gres_used: Option<&'a str>,
@@ -90,6 +92,8 @@ fn scan(text: &str) -> Values<'_> {
             "MemSpecLimit" => &mut v.mem_spec,
             "AllocMem" => &mut v.mem_alloc,
             "ThreadsPerCore" => &mut v.threads,
+            "Sockets" => &mut v.sockets,
+            "CoresPerSocket" => &mut v.cores,
             "Weight" => &mut v.weight,
             "Gres" => &mut v.gres,
             "GresUsed" => &mut v.gres_used,
@@ -149,7 +153,12 @@ fn node(record: &Record<'_>, v: &Values<'_>, out: &mut Parsed<Node>) -> Result<N
         mem: (real > 1).then_some(MemMb(real)),
         mem_spec: MemMb(record::number_or("MemSpecLimit", v.mem_spec, 0)?),
         mem_alloc: MemMb(record::number_or("AllocMem", v.mem_alloc, 0)?),
-        threads_per_core: record::number_or("ThreadsPerCore", v.threads, 1)?.max(1),
+        threads_per_core: {
+            let threads = record::number_or("ThreadsPerCore", v.threads, 1)?.max(1);
+            let sockets: u32 = record::number_or("Sockets", v.sockets, 0)?;
+            let cores = record::number_or("CoresPerSocket", v.cores, 0)?;
+            crate::used_threads(threads, cpus, sockets.saturating_mul(cores))
+        },
         weight: record::number_or("Weight", v.weight, 1)?,
         gpus: gpus(v)?,
         partitions: crate::list(v.partitions.unwrap_or_default()),
@@ -275,7 +284,7 @@ mod tests {
              CPULoad=0.11 AvailableFeatures=(null) ActiveFeatures=ib,big Gres=gpu:a:2,gpu:b:1 \
              GresDrain=N/A GresUsed=gpu:a:1(IDX:0),gpu:b:1(IDX:0) NodeAddr=127.0.0.1 \
              NodeHostName={name} Version=22.05.8 OS={os}  RealMemory=1024000 AllocMem=131072 \
-             FreeMem=23255 Sockets=64 Boards=1 CoreSpecCount=1 MemSpecLimit=1000 State=MIXED \
+             FreeMem=23255 Sockets=32 Boards=1 CoreSpecCount=1 MemSpecLimit=1000 State=MIXED \
              ThreadsPerCore=2 TmpDisk=0 Weight=3 Owner=N/A MCS_label=N/A Partitions=fat,slim  \
              BootTime=2026-11-30T15:50:27 SlurmdStartTime=2026-11-30T16:40:06 \
              LastBusyTime=2026-11-30T16:40:06 CfgTRES=cpu=64,mem=1000G,billing=64 \
@@ -309,6 +318,13 @@ mod tests {
         let parsed = read(&record("f01", "Linux 6.1 #1 SMP", ""));
         assert_eq!(parsed.records, [values()]);
         assert!(parsed.errors.is_empty() && parsed.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_node_with_no_more_cpus_than_cores_counts_no_threads() {
+        let text = record("f01", "Linux", "").replace("Sockets=32", "Sockets=64");
+        let one = Node { threads_per_core: 1, ..values() };
+        assert_eq!(read(&text).records, [one]);
     }
 
     #[test]

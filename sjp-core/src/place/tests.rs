@@ -486,6 +486,10 @@ fn cpus_round_up_to_cores() {
     // Three CPUs are two cores: 4 CPUs and 4,000 MB, more than s01 has left.
     let seen = site.choose(&odd).unwrap();
     assert_eq!(seen.claims, [("s02".to_owned(), 4, 4_000)]);
+    // Threads are handed out, but no core to two jobs; memory for what was asked for.
+    site.config.select_params = vec!["CR_CPU_MEMORY".to_owned()];
+    let seen = site.choose(&odd).unwrap();
+    assert_eq!(seen.claims, [("s02".to_owned(), 4, 3_000)]);
 }
 
 /// The policy again, node by node and without groups: slow and plain.

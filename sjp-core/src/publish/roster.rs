@@ -62,7 +62,7 @@ pub fn build_roster(input: &RosterInput<'_>) -> Roster {
         let kind = Kind {
             cpus: node.cpus_effective,
             mem: managed_mem(node, input.config),
-            step: if input.config.whole_cores() { node.threads_per_core.max(1) } else { 1 },
+            step: node.threads_per_core.max(1),
             pset,
         };
         kind_of.push(number(&mut kind_at, &mut kinds, kind));
@@ -156,6 +156,7 @@ fn rule(p: &Partition, input: &RosterInput<'_>) -> PartitionRule {
         def_mem: or(p.def_mem, input.config.def_mem),
         accounts: admit(&p.allow_accounts, &p.deny_accounts),
         qos: admit(&p.allow_qos, &p.deny_qos),
+        mem_as_asked: !input.config.whole_cores(),
         hosts: admit(&p.alloc_nodes, &[]),
         restricted: p.allow_groups != Names::All,
         only_if_named: own_qos

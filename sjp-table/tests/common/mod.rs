@@ -161,6 +161,7 @@ fn partition() -> impl Strategy<Value = PartitionRule> {
                 def_mem,
                 accounts,
                 qos,
+                mem_as_asked: default,
                 hosts,
                 restricted,
                 only_if_named,
