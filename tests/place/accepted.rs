@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sjp_tests::{ACCOUNT, ClusterSpec, RunAs, TestCluster, wait_for};
 
-use crate::common::{QUICK, SOON, answered, mark, partition_row, table, wait_placing};
+use crate::common::{QUICK, SOON, answered, mark, partition_row, submit, table, wait_placing};
 
 /// Partitions on slim's nodes that refuse the plain job below, and are the most
 /// attractive but for that: their tier is the highest. `true`: Slurm refuses a list that
@@ -149,12 +149,13 @@ fn what_slurm_accepts_is_accepted() {
         .start()
         .unwrap();
     for args in [
-        "add qos high,gate,strict",
+        "add qos high,gate,strict,capped",
+        "modify qos capped set MaxTRESPerUser=cpu=4",
         "modify qos gate set MaxSubmitJobsPerUser=1",
         "modify qos strict set Flags=DenyOnLimit MaxTRESPerJob=cpu=1",
         "add account physics",
         "add user sjpt1 account=physics",
-        "modify user sjpt1 set qos+=high",
+        "modify user sjpt1 set qos+=high,capped",
     ] {
         sacctmgr(&cluster, args);
     }
@@ -217,6 +218,7 @@ fn what_slurm_accepts_is_accepted() {
         compare(&cluster, third, BOUND, &format!("{how}-both"));
     }
     cancel(&cluster, waits);
+    not_pinned(&cluster, first);
     let left: BTreeMap<u32, String> = cluster
         .jobs()
         .unwrap()
@@ -227,6 +229,40 @@ fn what_slurm_accepts_is_accepted() {
     assert!(left.is_empty(), "{left:?}");
     assert_eq!(sjpd.stop().unwrap(), 0);
     cluster.stop().unwrap();
+}
+
+/// At the cap of the QOS, and without any memory to size by.
+fn not_pinned(cluster: &TestCluster, user: RunAs) {
+    let words = |name: &str, options: &str| {
+        let args: Vec<&str> = options.split(' ').collect();
+        let seen = submit(cluster, user, name, &args);
+        assert!(seen.answer.placed && seen.job.required_nodes.is_empty(), "{seen:?}");
+        (seen.job.id, seen.words.rsplit(": ").next().unwrap_or_default().to_string())
+    };
+    let alike = "no node is better by the margins";
+    let capped = "-q capped -c4 --mem=4000 -t10 -p slim";
+    let (runs, why) = words("cap-free", capped);
+    assert_eq!(why, alike);
+    cluster.wait_started(runs).unwrap();
+    // sjpd reads the use of QOS every second here.
+    let mut tries = 0;
+    let waits = wait_for(SOON, "the cap counts", || {
+        tries += 1;
+        let (id, why) = words(&format!("cap-full{tries}"), capped);
+        if why == "user at the CPU cap of the QOS" {
+            return Ok(Ok(id));
+        }
+        cancel(cluster, id);
+        Ok(Err(why))
+    })
+    .unwrap();
+    let (other, why) = words("cap-other", "-c4 --mem=4000 -t10 -p slim");
+    assert_ne!(why, "user at the CPU cap of the QOS");
+    let (unknown, why) = words("cap-unknown", "-c4 -t10 -p slim");
+    assert_eq!(why, "memory unknown");
+    for id in [runs, waits, other, unknown] {
+        cancel(cluster, id);
+    }
 }
 
 /// Jobs of users with an association for a partition: any list of two is refused, so one

@@ -1,11 +1,12 @@
 //! What the tests of placement share: a scheduler that can be stopped, and a desk at
 //! which jobs are submitted, looked at and taken back.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
-use sjp_tests::{Answer, Job, RunAs, TestCluster, wait_for};
+use sjp_tests::{Answer, Job, RunAs, TestCluster, parse_record, wait_for};
 
 /// The longest anything may take.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -170,9 +171,24 @@ pub struct Desk<'c> {
 }
 
 impl<'c> Desk<'c> {
-    /// On the cluster as it stands in the table now.
+    /// On the cluster as it stands: what the table has free is what Slurm has free, so
+    /// that nothing is promised.
     pub fn new(cluster: &'c TestCluster) -> Self {
-        let now = wait_table(cluster, "no claims are left", |t| t["claims"]["open"] == 0);
+        let text = cluster.cmd("scontrol", &["show", "nodes", "-o"]).unwrap();
+        let mut free = BTreeMap::new();
+        for node in text.lines().filter(|l| l.starts_with("NodeName=")).map(parse_record) {
+            let number = |key: &str| node[key].parse::<u64>().unwrap();
+            let cpus = number("CPUTot") - number("CPUAlloc");
+            let mem = number("RealMemory") - number("AllocMem");
+            free.insert(node["NodeName"].clone(), (cpus, mem));
+        }
+        let now = wait_table(cluster, "nothing is promised", |t| {
+            let rows = t["nodes"].as_array().unwrap();
+            rows.iter().filter(|row| row["usable"] == true).all(|row| {
+                let (cpus, mem) = free[row["name"].as_str().unwrap()];
+                row["cpus_free"] == cpus && row["mem_free_mb"] == mem && row["promised"].is_null()
+            })
+        });
         Desk { cluster, base: now["nodes"].clone() }
     }
 
@@ -185,7 +201,8 @@ impl<'c> Desk<'c> {
 
     fn take_back(&self, seen: &Seen) {
         let id = seen.job.id;
-        if seen.answer.placed {
+        // What no node has room for is claimed nowhere, and not looked for.
+        if seen.answer.placed && !seen.words.ends_with("no node has room now") {
             wait_for(SOON, "sjpd has seen the job", || {
                 let known = self
                     .cluster
@@ -197,8 +214,15 @@ impl<'c> Desk<'c> {
             .unwrap();
         }
         self.cluster.cmd("scancel", &[&id.to_string()]).unwrap();
-        wait_table(self.cluster, &format!("nothing is left of {seen:?}"), |now| {
-            now["nodes"] == self.base && now["claims"]["open"] == 0
-        });
+        wait_for(SOON, &format!("nothing is left of {seen:?}"), || {
+            let now = table(self.cluster);
+            let rows = now["nodes"].as_array().unwrap().iter();
+            let others = rows.zip(self.base.as_array().unwrap()).filter(|(row, base)| row != base);
+            let others: Vec<String> =
+                others.map(|(row, base)| format!("{row}, was {base}")).collect();
+            let gone = others.is_empty() && now["claims"]["open"] == 0;
+            Ok(if gone { Ok(()) } else { Err(format!("{others:?} {}", now["claims"])) })
+        })
+        .unwrap();
     }
 }

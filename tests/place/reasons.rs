@@ -1,13 +1,9 @@
 //! Each reason to leave a job alone, and each not to pin one, by real submissions: what
 //! `place` answers, and that the fields stay as they came.
 
-use serde_json::Value;
 use sjp_tests::{ClusterSpec, NodeSpec, RunAs, Signal, Sjpd, TestCluster, wait_for};
 
-use crate::common::{
-    Desk, QUICK, SOON, Seen, answered, go_on_scheduling, mark, node_row, partition_row,
-    stop_scheduling, submit, table, wait_table,
-};
+use crate::common::{QUICK, SOON, Seen, answered, node_row, submit, wait_table};
 
 /// Keeps the fields before `place`, and writes those that differ after it to the log.
 /// Jobs named `site...` come with an AdminComment of the site's.
