@@ -28,6 +28,8 @@ pub struct Mix {
 }
 
 const BLOCK: usize = 8;
+/// Memory that is not managed, as a number: more than any mix could use.
+pub const BOUNDLESS: f64 = 1e30;
 
 impl Mix {
     /// From the settings.
@@ -57,7 +59,7 @@ impl Mix {
     pub fn phi(&self, cpus: u32, mem: u32) -> f64 {
         let c = f64::from(cpus);
         // Finite, so that 0 times it is 0 in the padding.
-        let m = if mem == MEM_UNMANAGED { 1e30 } else { f64::from(mem) };
+        let m = if mem == MEM_UNMANAGED { BOUNDLESS } else { f64::from(mem) };
         let mut sum = [0.0; BLOCK];
         for (weights, per_mb) in &self.blocks {
             for ((sum, w), p) in sum.iter_mut().zip(weights).zip(per_mb) {
@@ -66,6 +68,25 @@ impl Mix {
             }
         }
         sum.iter().sum()
+    }
+}
+
+impl Mix {
+    /// Takes phi of each shape `(cpus, mem)` off the number at its place: many
+    /// at a time, several in one instruction. Memory that is not managed is
+    /// [`BOUNDLESS`]. The three are of one length.
+    pub fn take_off(&self, cpus: &[f64], mem: &[f64], from: &mut [f64]) {
+        for (weights, per_mb) in &self.blocks {
+            for (w, p) in weights.iter().zip(per_mb) {
+                if *w == 0.0 {
+                    continue;
+                }
+                for ((c, m), from) in cpus.iter().zip(mem).zip(from.iter_mut()) {
+                    let (by_cpu, by_mem) = (w * c, p * m);
+                    *from -= if by_cpu < by_mem { by_cpu } else { by_mem };
+                }
+            }
+        }
     }
 }
 
@@ -94,6 +115,18 @@ mod tests {
         fn both_forms_agree(c in 0u32..4096, m in 0u32..8_000_000) {
             let mix = Policy::default().demand;
             prop_assert!((phi(&mix, c, m) - Mix::new(&mix).phi(c, m)).abs() < 1e-6);
+        }
+
+        #[test]
+        fn many_at_once_are_the_same(shapes in proptest::collection::vec((0u32..512, 0u32..2_000_000), 0..600)) {
+            let mix = Mix::new(&Policy::default().demand);
+            let (cpus, mem): (Vec<f64>, Vec<f64>) =
+                shapes.iter().map(|&(c, m)| (f64::from(c), f64::from(m))).unzip();
+            let mut left = vec![100.0; shapes.len()];
+            mix.take_off(&cpus, &mem, &mut left);
+            for ((c, m), left) in shapes.into_iter().zip(left) {
+                prop_assert!((100.0 - mix.phi(c, m) - left).abs() < 1e-9);
+            }
         }
 
         #[test]

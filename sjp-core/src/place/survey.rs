@@ -2,7 +2,7 @@
 //! room for it at what loss.
 
 use super::{Context, judge_kind};
-use crate::capacity::Mix;
+use crate::capacity::{BOUNDLESS, Mix};
 use crate::config::UserChoice;
 use crate::decision::Reason;
 use crate::eligible::{self, Need};
@@ -28,6 +28,8 @@ pub(crate) struct Fit {
     pub single: u32,
     /// Partition set and need: an index into `Scratch::slots`.
     pub slot: u32,
+    /// Nodes that this stands for.
+    pub count: u32,
 }
 
 /// `Fit::single` of a fit that stands for a group.
@@ -96,6 +98,7 @@ pub struct Scratch {
     pub(crate) touched: Vec<Touched>,
     /// Nodes with room.
     pub(crate) fits: Vec<Fit>,
+    batch: Batch,
     /// By partition: least loss.
     pub(crate) costs: Vec<f64>,
     /// By partition set and need: what its nodes would cost.
@@ -114,6 +117,28 @@ impl Scratch {
     /// Whether `node` is one that its group does not speak for.
     pub(crate) fn is_touched(&self, group: u32, node: u32) -> bool {
         self.touched.binary_search_by_key(&(group, node), |&(g, n, _)| (g, n)).is_ok()
+    }
+}
+
+/// The last few fits, whose loss is still to be worked out: their numbers side
+/// by side, so that phi is taken of many at a time.
+#[derive(Debug)]
+struct Batch {
+    /// CPUs left with the job there.
+    cpus: [f64; BATCH],
+    /// MB left with the job there.
+    mem: [f64; BATCH],
+    /// phi before; in the end, the loss.
+    loss: [f64; BATCH],
+    len: usize,
+}
+
+/// Few enough to stay in the first cache.
+const BATCH: usize = 128;
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { cpus: [0.0; BATCH], mem: [0.0; BATCH], loss: [0.0; BATCH], len: 0 }
     }
 }
 
@@ -178,6 +203,7 @@ impl Survey {
         let exclude = job.exclude.filter(|l| follow && !l.is_empty());
         survey.touch(ctx, exclude, scratch)?;
         scratch.fits.clear();
+        scratch.batch.len = 0;
         scratch.slots.clear();
         scratch.slots.resize(roster.psets.len() * survey.stride, Spread::default());
         match node {
@@ -253,7 +279,7 @@ impl Survey {
                 rest = tail;
             }
             if count > 0 {
-                weigher.weigh(&group, index, count, GROUPED);
+                weigher.keep(&group, index, count, GROUPED);
             }
         }
         for &(_, node, excluded) in touched {
@@ -261,6 +287,7 @@ impl Survey {
                 weigher.look_at(node);
             }
         }
+        weigher.work_out();
     }
 
     /// The one node that the user named.
@@ -275,6 +302,7 @@ impl Survey {
         if !touched.iter().any(|&(_, n, excluded)| n == node && excluded) {
             weigher.look_at(node);
         }
+        weigher.work_out();
     }
 
     /// The least loss of each partition.
@@ -304,9 +332,12 @@ struct Weigher<'s, 'c, V: RoomView> {
     stride: u32,
     mix: &'s Mix,
     needs: &'s [Need],
+    /// What the first need takes where CPUs come one by one.
+    first: (u32, u32),
     pset_needs: &'s [u64],
     fits: &'s mut Vec<Fit>,
     slots: &'s mut [Spread],
+    batch: &'s mut Batch,
 }
 
 impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
@@ -317,11 +348,12 @@ impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
         stride: usize,
         scratch: &'s mut Scratch,
     ) -> (Self, &'s [Touched]) {
-        let Scratch { mix, needs, pset_needs, fits, slots, touched, .. } = scratch;
-        fits.reserve(ctx.rooms.group_count());
+        let Scratch { mix, needs, pset_needs, fits, slots, batch, touched, .. } = scratch;
         let stride = u32::try_from(stride).unwrap_or(u32::MAX);
+        let exclusive = job.exclusive;
+        let first = needs.first().map_or((0, 0), |n| n.on(1));
         (
-            Self { ctx, exclusive: job.exclusive, stride, mix, needs, pset_needs, fits, slots },
+            Self { ctx, exclusive, stride, mix, needs, first, pset_needs, fits, slots, batch },
             touched,
         )
     }
@@ -342,13 +374,13 @@ impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
             group.mem_then = less(group.mem_then);
             group.phi = self.mix.phi(group.cpus, group.mem);
         }
-        self.weigh(&group, index, 1, node);
+        self.keep(&group, index, 1, node);
     }
 
     /// Keeps a group (or node) where the job fits, for every need that
     /// partitions of its nodes have.
-    #[inline]
-    fn weigh(&mut self, group: &Group, index: u32, count: u32, single: u32) {
+    #[inline(always)]
+    fn keep(&mut self, group: &Group, index: u32, count: u32, single: u32) {
         let mut bits = self.pset_needs.get(usize::from(group.pset)).copied().unwrap_or(0);
         while bits != 0 {
             let class = bits.trailing_zeros();
@@ -356,11 +388,13 @@ impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
             let Some(need) = self.needs.get(class as usize) else { continue };
             let (mut cpus, mut mem, mut phi) = (group.cpus, group.mem, group.phi);
             if group.taken_at != NEVER && ends_after(self.ctx.now, need.minutes, group.taken_at) {
-                cpus = cpus.min(group.cpus_then);
-                mem = mem.min(group.mem_then);
+                (cpus, mem) = (cpus.min(group.cpus_then), mem.min(group.mem_then));
                 phi = self.mix.phi(cpus, mem);
             }
-            let (need_cpus, need_mem) = need.on(u32::from(group.step));
+            let (need_cpus, need_mem) = match (class, group.step) {
+                (0, 1) => self.first,
+                (_, step) => need.on(u32::from(step)),
+            };
             if cpus < need_cpus || mem < need_mem {
                 continue;
             }
@@ -373,17 +407,44 @@ impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
             }
             let managed = mem != MEM_UNMANAGED;
             let left = if managed { mem - need_mem } else { mem };
-            let loss = phi - self.mix.phi(cpus - takes, left);
             let quotient = if managed && need_mem != 0 {
                 f64::from(mem) * f64::from(need_cpus) / (f64::from(need_mem) * f64::from(cpus))
             } else {
                 1.0
             };
             let slot = u32::from(group.pset) * self.stride + class;
-            let Some(spread) = self.slots.get_mut(slot as usize) else { continue };
-            spread.add(loss, quotient, count);
-            self.fits.push(Fit { loss, quotient, cpus, mem, group: index, single, slot });
+            if self.batch.len == BATCH {
+                self.work_out();
+            }
+            let Batch { cpus: cpus_left, mem: mem_left, loss, len } = &mut *self.batch;
+            // Always so; said for the compiler.
+            let at = *len & (BATCH - 1);
+            cpus_left[at] = f64::from(cpus - takes);
+            mem_left[at] = if managed { f64::from(left) } else { BOUNDLESS };
+            loss[at] = phi;
+            *len = at + 1;
+            let group = index;
+            self.fits.push(Fit { loss: 0.0, quotient, cpus, mem, group, single, slot, count });
         }
+    }
+
+    /// The losses of the last fits, and what they make of their slots.
+    fn work_out(&mut self) {
+        let Batch { cpus, mem, loss, len } = &mut *self.batch;
+        let (Some(cpus), Some(mem), Some(loss)) =
+            (cpus.get(..*len), mem.get(..*len), loss.get_mut(..*len))
+        else {
+            return;
+        };
+        self.mix.take_off(cpus, mem, loss);
+        let before = self.fits.len().saturating_sub(*len);
+        for (fit, &loss) in self.fits.iter_mut().skip(before).zip(loss.iter()) {
+            fit.loss = loss;
+            if let Some(spread) = self.slots.get_mut(fit.slot as usize) {
+                spread.add(loss, fit.quotient, fit.count);
+            }
+        }
+        *len = 0;
     }
 }
 
