@@ -230,7 +230,7 @@ test-loom: ## Model-check the table's readers, writer and claims
 .PHONY: test-install
 test-install: build ## Install, install again, uninstall, in a temporary folder
 	$(call say,install and uninstall)
-	CARGO_TARGET_DIR="$(TARGET)" tests/install.sh
+	CARGO_TARGET_DIR="$(TARGET)" bash tests/install.sh
 
 .PHONY: test-slurm
 test-slurm: stage ## The real-Slurm suite (root)
@@ -308,7 +308,7 @@ fuzz: $(FUZZ_TARGETS:%=fuzz-%) ## FUZZ_SECONDS (60) of each fuzz target, by a st
 .PHONY: $(FUZZ_TARGETS:%=fuzz-%)
 $(FUZZ_TARGETS:%=fuzz-%): fuzz-%:
 	@tests/install-deps.sh fuzz
-	CARGO_TARGET_DIR="$(TARGET)/fuzz" fuzz/run-on-stable.sh $* -max_total_time=$(FUZZ_SECONDS)
+	CARGO_TARGET_DIR="$(TARGET)/fuzz" bash fuzz/run-on-stable.sh $* -max_total_time=$(FUZZ_SECONDS)
 
 .PHONY: bench
 bench: ## Benchmarks (docs/benchmarks.md has figures)
