@@ -222,7 +222,7 @@ $(LUA_VERSIONS:%=test-lua-%): test-lua-%: stage
 test-loom: ## Model-check the table's readers, writer and claims
 	$(call say,loom models)
 	@# Without --cfg loom the file holds no test at all, and that would pass.
-	export RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom"; \
+	export RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=false; \
 	loom() { $(CARGO) test $(CARGOFLAGS) --release --target-dir "$(TARGET)/loom" -p sjp-table --test loom "$$@"; }; \
 	loom -- --list | grep -q ': test$$' || { echo "no loom model was found" >&2; exit 1; }; \
 	loom -- --nocapture
