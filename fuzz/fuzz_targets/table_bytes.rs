@@ -19,7 +19,7 @@ fn sound() -> &'static [u8] {
             nodes: NameTable::new(["a", "b", "c"]),
             partitions: vec![PartitionRule { name: "p".into(), ..Default::default() }],
             psets: vec![vec![0]],
-            kinds: vec![Kind { cpus: Cpus(4), mem: None, step: 1, pset: 0 }],
+            kinds: vec![Kind { cpus: Cpus(4), mem: None, size: None, step: 1, pset: 0 }],
             kind_of: vec![0; 3],
             qos: vec!["q".into()],
             ..Default::default()

@@ -102,7 +102,8 @@ impl Need {
     #[must_use]
     pub fn fits_kind(&self, kind: &Kind) -> bool {
         let (cpus, mem) = self.on(kind.step);
-        cpus <= kind.cpus.0 && kind.mem.is_none_or(|m| u64::from(mem) <= m.0)
+        let within = |m: Option<MemMb>| m.is_none_or(|m| u64::from(mem) <= m.0);
+        cpus <= kind.cpus.0 && within(kind.mem) && within(kind.size)
     }
 }
 

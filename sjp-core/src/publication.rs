@@ -149,6 +149,9 @@ pub struct Kind {
     pub cpus: Cpus,
     /// Memory that jobs can use; `None` where it is not managed.
     pub mem: Option<MemMb>,
+    /// RealMemory: what no job on it may exceed, managed or not; `None` where nobody set
+    /// it.
+    pub size: Option<MemMb>,
     /// CPUs come in steps of this (threads per core where cores are allocated).
     pub step: u32,
     /// Index into `Roster::psets`.

@@ -66,7 +66,7 @@ pub(crate) fn schema() -> u64 {
         nodes: NameTable::new(["n1"]),
         partitions: vec![PartitionRule { name: "p".into(), tier: 1, ..Default::default() }],
         psets: vec![vec![0]],
-        kinds: vec![Kind { cpus: Cpus(2), mem: None, step: 3, pset: 0 }],
+        kinds: vec![Kind { cpus: Cpus(2), mem: None, size: None, step: 3, pset: 0 }],
         kind_of: vec![0],
         bound_users: vec![UserPartitions { uid: 4, account: None, partitions: vec![0] }],
         qos: vec!["q".into()],

@@ -69,6 +69,8 @@ fn cores_threads_and_memory_are_counted_as_slurm_does() {
                 .attribute("CoresPerSocket=16"),
         )
         .partition("one", "h1", "MaxTime=600")
+        .node_spec(NodeSpec::new("b1", 16, 256_000).threads_per_core(2))
+        .partition("big", "b1", "MaxTime=600")
         .select_parameters("CR_Core_Memory")
         .with_sjp("", "")
         .start()
@@ -101,6 +103,21 @@ fn cores_threads_and_memory_are_counted_as_slurm_does() {
     check(&cluster, "CR_Core", &[("-c3 --mem=60000 -t5", 4, 0)]);
     let sjpd = cluster.start_sjpd(QUICK).unwrap();
     wait_placing(&cluster);
+    // And yet no job runs where no node has its memory: a list of such partitions alone
+    // would be refused. one's node takes 1 CPU for it, big's takes 2.
+    let large = ["-c1", "--mem=100000", "-t5", "-p"];
+    let disable = cluster.dir().join("disable");
+    std::fs::write(&disable, "").unwrap();
+    for (partitions, accepted) in [("one", false), ("one,big", true)] {
+        let args: Vec<&str> = large.iter().copied().chain([partitions, "--wrap=true"]).collect();
+        let plain = cluster.sbatch_output(RunAs::user(1), &args).unwrap();
+        assert_eq!(plain.success(), accepted, "{plain:?}");
+    }
+    std::fs::remove_file(&disable).unwrap();
+    let args: Vec<&str> = large.iter().copied().chain(["one,big"]).collect();
+    let seen = submit(&cluster, RunAs::user(1), "large", &args);
+    assert!(seen.answer.placed, "{seen:?}");
+    assert_eq!(cluster.wait_started(seen.job.id).unwrap().nodes, "b1");
     for i in 0..2 {
         let name = format!("shared{i}");
         let args = ["-w", "n2", "-c3", "--mem=60000", "-t5"];

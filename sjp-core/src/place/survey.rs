@@ -377,6 +377,14 @@ impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
         self.keep(&group, index, 1, node);
     }
 
+    /// Whether the group's nodes could hold the job when empty.
+    fn is_big_enough(&self, group: &Group, single: u32, need: &Need) -> bool {
+        let first = || self.ctx.rooms.member(group.first as usize);
+        let node = if single == GROUPED { first() } else { Some(single) };
+        let kind = node.and_then(|n| eligible::kind_of(self.ctx.roster, n));
+        kind.is_some_and(|kind| need.fits_kind(kind))
+    }
+
     /// Keeps a group (or node) where the job fits, for every need that
     /// partitions of its nodes have.
     #[inline(always)]
@@ -396,6 +404,10 @@ impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
                 (_, step) => need.on(u32::from(step)),
             };
             if cpus < need_cpus || mem < need_mem {
+                continue;
+            }
+            // Where memory is not managed, Slurm still looks at what the node has.
+            if mem == MEM_UNMANAGED && !self.is_big_enough(group, single, need) {
                 continue;
             }
             let mut takes = need_cpus;

@@ -458,7 +458,19 @@ fn no_room_is_left_placed_by_shape_or_opened() {
 fn memory_that_slurm_does_not_manage_refuses_nothing() {
     let mut site = Site::slim_and_fat();
     site.config.select_params = vec!["CR_CPU".to_owned()];
-    assert!(site.choose(&job(8, 4_000_000)).is_ok());
+    for node in &mut site.nodes {
+        node.mem_alloc = node.mem.unwrap();
+    }
+    assert_eq!(site.choose(&job(8, 200_000)).unwrap().partitions, "slim,fat");
+    // But what a node has not, Slurm refuses there.
+    assert_eq!(site.choose(&job(8, 300_000)).unwrap().partitions, "fat");
+    assert_eq!(site.choose(&job(8, 4_000_000)), Err(Reason::NoPartition));
+    site.nodes[2].partitions.push("slim".to_owned());
+    let seen = site.choose(&job(8, 300_000)).unwrap();
+    assert_eq!((seen.claims[0].0.as_str(), seen.not_pinned), ("f01", Some(NotPinned::OneNode)));
+    // RealMemory that nobody set says nothing.
+    site.nodes[0].mem = None;
+    assert_eq!(site.choose(&job(8, 4_000_000)).unwrap().partitions, "slim");
 }
 
 #[test]

@@ -62,6 +62,7 @@ pub fn build_roster(input: &RosterInput<'_>) -> Roster {
         let kind = Kind {
             cpus: node.cpus_effective,
             mem: managed_mem(node, input.config),
+            size: node.mem,
             step: node.threads_per_core.max(1),
             pset,
         };

@@ -55,9 +55,21 @@ pub fn roster(nodes: usize) -> Roster {
         ],
         psets: vec![vec![0], vec![1, 2], vec![3]],
         kinds: vec![
-            Kind { cpus: Cpus(64), mem: Some(MemMb(1_024_000)), step: 1, pset: 0 },
-            Kind { cpus: Cpus(128), mem: Some(MemMb(256_000)), step: 2, pset: 1 },
-            Kind { cpus: Cpus(96), mem: None, step: 1, pset: 2 },
+            Kind {
+                cpus: Cpus(64),
+                mem: Some(MemMb(1_024_000)),
+                size: Some(MemMb(9_000_000)),
+                step: 1,
+                pset: 0,
+            },
+            Kind {
+                cpus: Cpus(128),
+                mem: Some(MemMb(256_000)),
+                size: Some(MemMb(9_000_000)),
+                step: 2,
+                pset: 1,
+            },
+            Kind { cpus: Cpus(96), mem: None, size: Some(MemMb(9_000_000)), step: 1, pset: 2 },
         ],
         kind_of: (0..nodes).map(|i| (i % 3) as u16).collect(),
         bound_users: vec![UserPartitions {
@@ -226,6 +238,7 @@ pub fn any_roster() -> impl Strategy<Value = Roster> {
                 .map(|_| Kind {
                     cpus: Cpus(numbers.next() as u32),
                     mem: (numbers.below(2) == 1).then(|| MemMb(numbers.next())),
+                    size: None,
                     step: numbers.below(9) as u32,
                     pset: numbers.below(psets.len() as u64) as u16,
                 })
