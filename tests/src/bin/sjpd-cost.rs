@@ -91,7 +91,7 @@ fn main() -> Result<()> {
 fn submit(cluster: &TestCluster, number: u32) -> Result<u32> {
     let mem = format!("--mem={}M", 1000 + number % 50 * 500);
     let mut args = vec!["-c2", mem.as_str(), "-t60", "--wrap=true"];
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         args.push("-H");
     }
     cluster.sbatch(&args)
