@@ -240,6 +240,17 @@ pub struct Job {
     pub admin_comment: Option<String>,
 }
 
+impl Job {
+    /// Whether nothing but room and its turn keeps the job from starting: it is not
+    /// held, depends on no other, and its begin time is not ahead.
+    #[must_use]
+    pub fn could_start(&self) -> bool {
+        self.priority != 0
+            && !self.dependent
+            && !matches!(self.reason.as_str(), "BeginTime" | "JobHeldUser" | "JobHeldAdmin")
+    }
+}
+
 /// What only JSON tells safely of a job: its marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkedJob {

@@ -203,6 +203,9 @@ impl Ledger {
             JobState::Pending if pinned && !job.req_nodes.is_empty() => {
                 self.entries.remove(&seq);
             }
+            JobState::Pending if !job.could_start() => {
+                self.entries.remove(&seq);
+            }
             JobState::Pending => entry.state = State::Waits { job: job.id },
             JobState::Active => {
                 entry.state = State::Started { at: job.start.unwrap_or(asked_at), seen: asked_at };

@@ -18,6 +18,7 @@ fn pending(id: u32, submit: i64, req: &[&str]) -> Job {
         uid: 5,
         submit,
         cpus: Cpus(4),
+        priority: 1,
         req_nodes: req.iter().map(|s| (*s).to_owned()).collect(),
         ..Job::default()
     }
@@ -70,6 +71,13 @@ fn a_job_without_a_pin_counts_while_it_is_about_to_start() {
     assert_eq!(room(&ledger, 101.0), 4);
     ledger.see_queue(std::slice::from_ref(&job), 116);
     assert_eq!(room(&ledger, 116.0), 0);
+}
+
+#[test]
+fn a_held_job_s_claim_is_given_up_at_once() {
+    let mut ledger = taken(&[claim(1, 100, 0)]);
+    ledger.see_queue(&[Job { priority: 0, ..pending(9, 100, &[]) }], 101);
+    assert_eq!(room(&ledger, 101.0), 0);
 }
 
 #[test]

@@ -216,11 +216,7 @@ fn taken(roster: &Roster, input: &RoomsInput<'_>) -> HashMap<u32, Taken> {
 /// other, as soon as it can.
 #[must_use]
 pub fn is_tied(job: &Job) -> bool {
-    job.state == JobState::Pending
-        && !job.req_nodes.is_empty()
-        && job.priority != 0
-        && !job.dependent
-        && !matches!(job.reason.as_str(), "BeginTime" | "JobHeldUser" | "JobHeldAdmin")
+    job.state == JobState::Pending && !job.req_nodes.is_empty() && job.could_start()
 }
 
 /// CPUs and MB that a pending job takes on each of the nodes it names.

@@ -119,6 +119,7 @@ pub async fn run<C: Cluster, A: Actuator>(
         table,
         waiting: Waiting::new(started),
         observer: Observer::new(started),
+        marked: placements::Marked::default(),
         hands,
         retool: Box::new(move |config| actuator.settings_changed(config)),
         notify: Notify::from_env(),
@@ -182,6 +183,7 @@ struct Daemon<C> {
     table: Table,
     waiting: Waiting,
     observer: Observer,
+    marked: placements::Marked,
     hands: Hands,
     /// Tells the actuator of changed settings.
     retool: Box<dyn Fn(&Config) + Send>,

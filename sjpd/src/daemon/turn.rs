@@ -6,6 +6,7 @@ use super::{BEAT, Daemon, placements, preflight, report};
 use crate::actuator::{Outcome, Report};
 use crate::ports::{Cluster, Kind};
 use sjp_core::config::Mode;
+use std::collections::HashSet;
 use tokio::time::Instant;
 
 impl<C: Cluster> Daemon<C> {
@@ -187,10 +188,15 @@ impl<C: Cluster> Daemon<C> {
 
     /// Logs the placements whose jobs have appeared.
     fn placements(&mut self) {
+        let mut claimed = HashSet::new();
         for found in self.table.see_queue(&self.world) {
+            claimed.insert(found.job);
             if let Some(entry) = placements::entry(&found, &self.world.jobs) {
                 self.journal.write(&entry);
             }
+        }
+        for entry in self.marked.look(&self.world.jobs, &claimed) {
+            self.journal.write(&entry);
         }
     }
 
