@@ -43,9 +43,9 @@ fn queue_text() -> String {
         let _ = writeln!(
             text,
             "{n}|b{NONCE:016x}|{n}|N/A|{}|{state}|slim,fat|(null)|{nodes}|1796056809|1796056809|\
-             {start}|N/A|1-00:00:00|4|1|2000M|cpu=4,mem=8000M,node=1,billing=4|N/A|N/A|N/A|N/A|\
-             10500|OK|(null)|(null)|r{NONCE:016x}||n{NONCE:016x}|normal|q{NONCE:016x}|Priority|\
-             a{NONCE:016x}|sjp:pin=node00001;from=slim,fat;job=4c,8G,2.0G/c;id=7f3a|e{NONCE:016x}",
+             {start}|N/A|1-00:00:00|4|1|1|1|2000M|cpu=4,mem=8000M,node=1,billing=4|N/A|N/A|N/A|N/A|\
+             10500|OK|(null)|N/A|(null)|r{NONCE:016x}||n{NONCE:016x}|normal|q{NONCE:016x}|acc|\
+             c{NONCE:016x}|Priority|a{NONCE:016x}|sjp:pin=node00001;from=slim,fat;job=4c,8G,2.0G/c;id=7f3a|e{NONCE:016x}",
             1000 + n % 50,
         );
     }
