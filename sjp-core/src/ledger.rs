@@ -9,6 +9,7 @@
 
 use crate::cluster::{Job, JobState};
 use crate::decision::NotPinned;
+use crate::mark::Mark;
 use crate::publication::{Claim, Roster};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -138,9 +139,19 @@ impl Ledger {
                 by_user.entry(job.uid).or_default().push(job);
             }
         }
+        // A mark names its claim; only jobs as young as the claims can have one of theirs.
+        let oldest = self.entries.values().map(|e| e.claim.time).min().unwrap_or(u64::MAX);
+        let oldest = i64::try_from(oldest).unwrap_or(i64::MAX) - 1;
+        let mut marked: HashMap<u64, u32> = HashMap::new();
         for list in by_user.values_mut() {
             list.sort_by_key(|j| (j.submit, j.id));
+            for job in list.iter().filter(|j| j.submit >= oldest) {
+                if let Some(id) = claim_id(job) {
+                    marked.entry(id).or_insert(job.id);
+                }
+            }
         }
+        let of_mark: HashSet<u32> = marked.values().copied().collect();
 
         // Claims of one id belong to one job; ids in the order they were made.
         let mut ids: Vec<u64> = Vec::new();
@@ -159,7 +170,10 @@ impl Ledger {
             let Some(seqs) = groups.get(&id) else { continue };
             let Some(first) = seqs.first().and_then(|s| self.entries.get(s)) else { continue };
             let list = by_user.get_mut(&first.claim.uid);
-            let at = list.as_ref().and_then(|l| l.iter().position(|j| answers(first, j)));
+            let at = list.as_ref().and_then(|l| match marked.get(&id) {
+                Some(job) => l.iter().position(|j| j.id == *job),
+                None => l.iter().position(|j| !of_mark.contains(&j.id) && answers(first, j)),
+            });
             let job = match (list, at) {
                 (Some(list), Some(at)) => list.remove(at),
                 _ => continue,
@@ -248,7 +262,13 @@ impl Ledger {
     }
 }
 
-/// Whether `job` can be what `entry` was claimed for.
+/// The claim that a job's mark names.
+fn claim_id(job: &Job) -> Option<u64> {
+    let mark = Mark::parse(job.admin_comment.as_deref()?)?;
+    u64::from_str_radix(mark.get("id")?, 16).ok()
+}
+
+/// Where no mark tells: whether `job` can be what `entry` was claimed for.
 fn answers(entry: &Entry, job: &Job) -> bool {
     let made = i64::try_from(entry.claim.time).unwrap_or(i64::MAX);
     let array = entry.claim.flags & ARRAY != 0;

@@ -102,6 +102,21 @@ fn equal_jobs_of_one_user_take_one_claim_each() {
 }
 
 #[test]
+fn marks_tell_which_claim_is_whose() {
+    // Without marks the first claim, which is not pinned, would take the first job.
+    let mut ledger = taken(&[claim(1, 100, 0), claim(2, 100, PINNED)]);
+    let marked =
+        |job: Job, id: u64| Job { admin_comment: Some(format!("sjp:placed=p;id={id:x}")), ..job };
+    let jobs = [marked(pending(9, 100, &["n1"]), 2), marked(pending(10, 100, &[]), 1)];
+    let found = ledger.see_queue(&jobs, 101);
+    let found: Vec<(u64, u32)> = found.iter().map(|m| (m.id, m.job)).collect();
+    assert_eq!(found, [(1, 10), (2, 9)]);
+    // A job of another claim answers none.
+    let mut ledger = taken(&[claim(3, 100, 0)]);
+    assert!(ledger.see_queue(&[marked(pending(11, 100, &[]), 4)], 101).is_empty());
+}
+
+#[test]
 fn somebody_else_s_job_answers_nothing() {
     let mut ledger = taken(&[claim(1, 100, PINNED)]);
     let others = [
