@@ -392,7 +392,7 @@ impl Drop for TestCluster {
         let dir = self.dir.display();
         eprintln!("---- Slurm {} test cluster in {dir}: ends of the logs", self.version);
         eprint!("{}", self.log_tails(25));
-        eprintln!("---- kept for a look: {dir}/slurm.conf, {dir}/log/, job output in {dir}/work/");
+        eprintln!("---- kept for a look: {dir}/slurm.conf, {dir}/log/, job output in {dir}/work");
         eprintln!("     remove it with: rm -r {dir}");
     }
 }

@@ -130,6 +130,21 @@ impl ClusterSpec {
         }
     }
 
+    /// Many nodes without a slurmd, for measurements: nine in ten in `slim` (64 CPUs,
+    /// 256,000 MB), the rest in `fat` (1,024,000 MB), at least one each, with sjp's
+    /// script and a queue that may be long.
+    pub fn many_nodes(nodes: usize) -> Self {
+        let fat = (nodes / 10).max(1);
+        let (slim, fat) = (format!("s[1-{}]", nodes.max(2) - fat), format!("f[1-{fat}]"));
+        Self::new()
+            .cloud_nodes(&slim, 64, 256_000)
+            .cloud_nodes(&fat, 64, 1_024_000)
+            .partition("slim", &slim, "Default=YES")
+            .partition("fat", &fat, "")
+            .slurm_conf("SlurmctldDebug=info\nMaxJobCount=100000")
+            .with_sjp("", "")
+    }
+
     /// A small usual cluster: `s[01-02]` (16 CPUs, 32 GB) in the default partition
     /// `slim`, `f01` (16 CPUs, 256 GB) in `fat`.
     pub fn slim_and_fat() -> Self {

@@ -53,15 +53,7 @@ fn main() -> Result<()> {
     let submissions = number("SUBMISSIONS", 500)?;
     let block = number("BLOCK", 50)?.clamp(1, submissions.max(1));
     let nodes = number("NODES", 1000)?.clamp(2, 60_000);
-    let fat = (nodes / 10).max(1);
-    let cluster = ClusterSpec::new()
-        .cloud_nodes(&format!("s[1-{}]", nodes - fat), 64, 256_000)
-        .cloud_nodes(&format!("f[1-{fat}]"), 64, 1_024_000)
-        .partition("slim", &format!("s[1-{}]", nodes - fat), "Default=YES")
-        .partition("fat", &format!("f[1-{fat}]"), "")
-        .slurm_conf("SlurmctldDebug=info\nMaxJobCount=100000")
-        .with_sjp("", "")
-        .start()?;
+    let cluster = ClusterSpec::many_nodes(nodes).start()?;
     let sjpd = cluster.start_sjpd("")?;
     // Shapes of room that differ, so that there is something to choose.
     cluster.fill_node("s1", 32, 16_000)?;

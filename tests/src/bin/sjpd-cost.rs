@@ -31,15 +31,7 @@ fn main() -> Result<()> {
     let nodes = number("NODES", 5000)?.clamp(2, 60_000);
     let pending = number("PENDING", 9000)?;
     let started = number("STARTED", 1000)?;
-    let fat = (nodes / 10).max(1);
-    let cluster = ClusterSpec::new()
-        .cloud_nodes(&format!("s[1-{}]", nodes - fat), 64, 256_000)
-        .cloud_nodes(&format!("f[1-{fat}]"), 64, 1_024_000)
-        .partition("slim", &format!("s[1-{}]", nodes - fat), "Default=YES")
-        .partition("fat", &format!("f[1-{fat}]"), "")
-        .slurm_conf("SlurmctldDebug=info\nMaxJobCount=100000")
-        .with_sjp("", "")
-        .start()?;
+    let cluster = ClusterSpec::many_nodes(nodes).start()?;
     for i in 0..started {
         // Shapes that differ, so that nodes do too.
         let (cpus, mem) =
