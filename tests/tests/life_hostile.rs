@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sjp_tests::forge::{
     Forged, TOTAL_WORD, VERSION_WORD, WORD, link_table, path_of, set_word, table_bytes, word,
@@ -15,6 +15,8 @@ use sjp_tests::forge::{
 use sjp_tests::{ClusterSpec, RunAs, TestCluster, job_submit_text, table_target, wait_for};
 
 const SOON: Duration = Duration::from_secs(60);
+/// How long flips may take to tell.
+const LONG: Duration = Duration::from_secs(180);
 /// The age of a table made by hand does not matter.
 const LASTING: &str = "[pin]\nmax_age = 3600.0\n[cadence]\nqueue_poll_interval = 1.0\n";
 
@@ -192,8 +194,11 @@ fn a_socket_of_munged(cluster: &TestCluster) -> PathBuf {
 
 #[test]
 fn bits_that_flip_while_jobs_are_submitted() {
+    // At least so many submissions and flips, and until a flip has told: how many of
+    // the one come in a second of the other is up to the machine.
     const SUBMISSIONS: usize = 200;
-    const PAUSE: Duration = Duration::from_millis(50);
+    const FLIPS: u64 = 200;
+    const PAUSE: Duration = Duration::from_millis(10);
     let cluster = start();
     let mut sjpd = cluster.start_sjpd("[cadence]\nqueue_poll_interval = 1.0\n").unwrap();
     cluster.wait_placing().unwrap();
@@ -241,7 +246,12 @@ fn bits_that_flip_while_jobs_are_submitted() {
             }
         });
         let _stop = stop;
-        for n in 0..SUBMISSIONS {
+        let end = Instant::now() + LONG;
+        for n in 0.. {
+            let enough = n >= SUBMISSIONS && flips.load(Ordering::Relaxed) >= FLIPS;
+            if enough && (answers.len() > 1 || Instant::now() > end) {
+                break;
+            }
             let name = format!("flip-{n}");
             // Held every other time: the others may be pinned.
             let mut args = vec!["-J", &name, "-c1", "--mem=100M", "-t5", "--wrap=true"];
@@ -258,8 +268,6 @@ fn bits_that_flip_while_jobs_are_submitted() {
         }
     });
     eprintln!("{} flips, answers: {answers:?}", flips.load(Ordering::Relaxed));
-    assert!(flips.load(Ordering::Relaxed) > 100);
-    assert_eq!(answers.values().sum::<usize>(), SUBMISSIONS);
     assert!(answers.len() > 1, "no flip had any effect: {answers:?}");
     assert_eq!(cluster.slurmctld_pid(), pid);
     // The next sjpd has a table that nobody has touched.
