@@ -13,9 +13,9 @@ use std::fmt::Write as _;
 pub const PREFIX: &str = "sjp:";
 
 /// Keys that a mark may hold, in the order written.
-const KEYS: [&str; 13] = [
-    "pin", "placed", "open", "from", "released", "moved", "qos", "skipped", "room", "eta", "job",
-    "free", "id",
+const KEYS: [&str; 14] = [
+    "pin", "placed", "open", "from", "was", "released", "moved", "qos", "skipped", "room", "eta",
+    "job", "free", "id",
 ];
 
 /// The mark of a job.

@@ -1,7 +1,7 @@
 //! What the binary does before and around the daemon: settings, logging,
 //! signals, exit codes.
 
-use crate::actuator::ScontrolActuator;
+use crate::actuator::CommandActuator;
 use crate::cli::{Exit, SjpdArgs};
 use crate::config::{Config, Notice, annotated};
 use crate::daemon::preflight::Me;
@@ -44,7 +44,7 @@ pub fn main(args: &SjpdArgs) -> Exit {
             _ => Exit::Warning,
         };
     }
-    let actuator = Arc::new(ScontrolActuator::from_config(&config));
+    let actuator = Arc::new(CommandActuator::from_config(&config));
     let setup = Setup {
         source: args.source(),
         config,

@@ -1,7 +1,8 @@
-//! Carries actions out: a task of its own with a bounded queue, so that the
-//! polling loop never waits for a change.
+//! Carries actions out: a task of its own with two bounded queues, so that the
+//! polling loop never waits for a change. What takes changes back goes before
+//! everything else.
 
-use super::{Action, Actuator, Answer, Outcome, Update};
+use super::{Action, Actuator, Answer, Outcome, Target, Update};
 use crate::journal::{Entry, Journal};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// Actions that may wait: more than a cluster's worth of pins is a sign that
-/// something is wrong, and what does not fit is planned again.
+/// Actions of either lane that may wait; what does not fit is planned again,
+/// from a newer queue.
 const QUEUE: usize = 256;
 /// First wait after a busy answer; it doubles.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -52,9 +53,16 @@ pub struct Report {
 /// The loop's end of the hands.
 #[derive(Debug)]
 pub struct Hands {
-    orders: mpsc::Sender<Action>,
+    lanes: Lanes,
     tempo: watch::Sender<Tempo>,
     task: JoinHandle<()>,
+}
+
+/// The two queues, the more urgent one first.
+#[derive(Debug)]
+struct Lanes {
+    undoing: mpsc::Sender<Action>,
+    others: mpsc::Sender<Action>,
 }
 
 /// Starts the hands. Reports come through the returned receiver.
@@ -63,19 +71,22 @@ pub fn start<A: Actuator>(
     journal: Journal,
     tempo: Tempo,
 ) -> (Hands, mpsc::Receiver<Report>) {
-    let (orders, inbox) = mpsc::channel(QUEUE);
+    let (undoing, urgent) = mpsc::channel(QUEUE);
+    let (others, inbox) = mpsc::channel(QUEUE);
     let (reports, outbox) = mpsc::channel(2 * QUEUE);
     let (tempo, tempo_seen) = watch::channel(tempo);
     let worker = Worker { actuator, journal, tempo: tempo_seen, last: None, wait: FIRST_WAIT };
-    let task = tokio::spawn(worker.run(inbox, reports));
-    (Hands { orders, tempo, task }, outbox)
+    let task = tokio::spawn(worker.run(Inbox { urgent, others: inbox }, reports));
+    (Hands { lanes: Lanes { undoing, others }, tempo, task }, outbox)
 }
 
 impl Hands {
-    /// Hands an action over; `false` where the queue is full.
+    /// Hands an action over; `false` where its queue is full. Actions of one
+    /// lane are begun in the order they were handed over.
     #[must_use]
     pub fn order(&self, action: Action) -> bool {
-        self.orders.try_send(action).is_ok()
+        let lane = if action.kind.undoes() { &self.lanes.undoing } else { &self.lanes.others };
+        lane.try_send(action).is_ok()
     }
 
     /// Takes over changed settings, from the next update on.
@@ -87,11 +98,29 @@ impl Hands {
     /// what was not begun is left for the next run.
     pub async fn stop(self, patience: Duration) {
         self.tempo.send_modify(|t| t.gate = Gate::Off);
-        drop(self.orders);
+        drop(self.lanes);
         let mut task = self.task;
         if tokio::time::timeout(patience, &mut task).await.is_err() {
             task.abort();
             let _ = task.await;
+        }
+    }
+}
+
+/// The worker's end of the lanes.
+struct Inbox {
+    urgent: mpsc::Receiver<Action>,
+    others: mpsc::Receiver<Action>,
+}
+
+impl Inbox {
+    /// The next action; `None`: both lanes are closed and empty.
+    async fn next(&mut self) -> Option<Action> {
+        tokio::select! {
+            biased;
+            Some(action) = self.urgent.recv() => Some(action),
+            // Both lanes close together: what is left of the first went before.
+            action = self.others.recv() => action,
         }
     }
 }
@@ -107,8 +136,8 @@ struct Worker<A> {
 }
 
 impl<A: Actuator> Worker<A> {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Action>, reports: mpsc::Sender<Report>) {
-        while let Some(action) = inbox.recv().await {
+    async fn run(mut self, mut inbox: Inbox, reports: mpsc::Sender<Report>) {
+        while let Some(action) = inbox.next().await {
             let outcome = self.carry_out(&action).await;
             if reports.send(Report { action, outcome }).await.is_err() {
                 return;
@@ -118,18 +147,17 @@ impl<A: Actuator> Worker<A> {
 
     async fn carry_out(&mut self, action: &Action) -> Outcome {
         let gate = self.tempo.borrow().gate;
-        let updates = action.updates();
         match gate {
             Gate::Off => return Outcome::Off,
             Gate::Dry => {
-                self.log(action, &updates, "would", None);
+                self.log(action, "would", None);
                 return Outcome::Would;
             }
-            Gate::On => self.log(action, &updates, "begin", None),
+            Gate::On => self.log(action, "begin", None),
         }
         let mut outcome = Outcome::Done;
-        for update in &updates {
-            match self.make(update).await {
+        for update in &action.updates {
+            match self.make(action, update).await {
                 Answer::Made => {}
                 Answer::Gone(said) => {
                     outcome = Outcome::Gone(said);
@@ -141,12 +169,12 @@ impl<A: Actuator> Worker<A> {
                 }
             }
         }
-        self.log(action, &updates, outcome.word(), outcome.said());
+        self.log(action, outcome.word(), outcome.said());
         outcome
     }
 
     /// One update, tried again while slurmctld is busy.
-    async fn make(&mut self, update: &Update) -> Answer {
+    async fn make(&mut self, action: &Action, update: &Update) -> Answer {
         let mut tries = 1;
         loop {
             self.pace().await;
@@ -159,7 +187,7 @@ impl<A: Actuator> Worker<A> {
                 return Answer::Busy(format!("{said} ({TRIES} tries)"));
             }
             tries += 1;
-            tracing::warn!(job = update.job, said, wait = ?self.wait, "slurmctld is busy");
+            tracing::warn!(%action.target, said, wait = ?self.wait, "slurmctld is busy");
             let until = Instant::now() + self.wait;
             self.wait = (self.wait * 2).min(LAST_WAIT);
             sleep_until(until).await;
@@ -178,21 +206,25 @@ impl<A: Actuator> Worker<A> {
         self.last = Some(Instant::now());
     }
 
-    fn log(&self, action: &Action, updates: &[Update], stage: &str, said: Option<&str>) {
-        let commands: Vec<String> = updates.iter().map(|u| self.actuator.words(u)).collect();
+    fn log(&self, action: &Action, stage: &str, said: Option<&str>) {
+        let commands: Vec<String> = action.updates.iter().map(|u| self.actuator.words(u)).collect();
         let mut words = format!("{action}: {stage}");
         match (stage, said) {
             ("begin" | "would", _) => {
-                words = format!("{words}; {}; {}", action.why(), commands.join(" && "));
+                words = format!("{words}; {}; {}", action.why, commands.join(" && "));
             }
             (_, Some(said)) => words = format!("{words}: {said}"),
             _ => {}
         }
-        let entry = Entry::new(action.kind(), words)
-            .with("job", action.job())
+        let entry = Entry::new(action.kind.word(), words);
+        let entry = match &action.target {
+            Target::Job(id) => entry.with("job", id),
+            Target::Qos(name) => entry.with("qos", name),
+        };
+        let entry = entry
             .with("stage", stage)
             .with("commands", commands)
-            .with("why", action.why())
+            .with("why", &action.why)
             .with_some("said", said);
         self.journal.write(&entry);
     }
@@ -201,6 +233,7 @@ impl<A: Actuator> Worker<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::actuator::{ActionKind, job_updates};
     use crate::journal::JournalPaths;
     use parking_lot::Mutex;
     use std::collections::VecDeque;
@@ -233,17 +266,19 @@ mod tests {
         }
 
         fn words(&self, update: &Update) -> String {
-            format!("{} {:?}", update.job, update.set.iter().map(|s| s.0).collect::<Vec<_>>())
+            let keys: Vec<_> = update.set().iter().map(|s| s.0).collect();
+            format!("{:?} {keys:?}", update.job())
         }
     }
 
     fn release(job: u32) -> Action {
-        Action::ReleasePin {
-            job,
-            node: "n1".into(),
-            clear_node: true,
-            partitions: vec!["slim".into()],
-            admin_comment: "sjp:released=60".into(),
+        let mark = "sjp:released=n1";
+        Action {
+            kind: ActionKind::Release,
+            target: Target::Job(job),
+            updates: job_updates(job, Some(""), &["slim".to_owned()], mark),
+            mark: Some(mark.into()),
+            words: "release from n1".into(),
             why: "still pending".into(),
         }
     }
@@ -270,7 +305,7 @@ mod tests {
         assert!(hands.order(release(1)) && hands.order(release(2)));
         for job in [1, 2] {
             let report = reports.recv().await.expect("a report");
-            assert_eq!((report.action.job(), report.outcome), (job, Outcome::Done));
+            assert_eq!((report.action.job(), report.outcome), (Some(job), Outcome::Done));
         }
         assert_eq!(fake.seconds(), [0, 2, 4, 6], "two updates each, one every 2 s");
         assert_eq!(stages(&path), ["begin", "done", "begin", "done"]);
@@ -336,6 +371,23 @@ mod tests {
         assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Would);
         assert!(fake.seen.lock().is_empty());
         assert_eq!(stages(&path), ["would"]);
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_taken_back_goes_first_and_is_not_kept_out_by_the_rest() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let fake = Fake::with([]);
+        let (hands, mut reports) = start(fake, log(&dir).0, ON);
+        let move_of = |job| Action { kind: ActionKind::Move, ..release(job) };
+        for job in 1..=u32::try_from(QUEUE).expect("small") {
+            assert!(hands.order(move_of(job)));
+        }
+        assert!(!hands.order(move_of(9999)), "full");
+        assert!(hands.order(release(7000)) && hands.order(release(7001)));
+        for job in [7000, 7001, 1, 2] {
+            assert_eq!(reports.recv().await.expect("a report").action.job(), Some(job));
+        }
         hands.stop(Duration::from_secs(1)).await;
     }
 

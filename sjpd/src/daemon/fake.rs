@@ -156,10 +156,13 @@ impl Actuator for Fake {
         inner.updates.push(update.clone());
         let answer = if inner.answers.is_empty() { Answer::Made } else { inner.answers.remove(0) };
         if answer == Answer::Made {
-            for job in inner.jobs.iter_mut().filter(|j| j.id == update.job) {
-                for (key, value) in &update.set {
+            for job in inner.jobs.iter_mut().filter(|j| Some(j.id) == update.job()) {
+                for (key, value) in update.set() {
                     match *key {
-                        "reqnodelist" => job.req_nodes.clear(),
+                        "reqnodelist" => {
+                            let names = value.split(',').filter(|n| !n.is_empty());
+                            job.req_nodes = names.map(str::to_owned).collect();
+                        }
                         "partition" => {
                             job.partitions = value.split(',').map(str::to_owned).collect();
                         }
@@ -173,7 +176,7 @@ impl Actuator for Fake {
     }
 
     fn words(&self, update: &Update) -> String {
-        format!("update {} {:?}", update.job, update.set)
+        format!("{update:?}")
     }
 }
 

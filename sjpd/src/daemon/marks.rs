@@ -160,11 +160,13 @@ impl MarkBook {
         self.in_hand.insert(job);
     }
 
-    /// It was made at `unix` seconds: the job's AdminComment is now `comment`.
-    pub fn made(&mut self, job: u32, comment: &str, unix: f64) {
+    /// It was made at `unix` seconds: the job's AdminComment is now `comment`
+    /// (`None`: as it was).
+    pub fn made(&mut self, job: u32, comment: Option<&str>, unix: f64) {
         self.in_hand.remove(&job);
         self.changed.insert(job, unix);
         self.resting.remove(&job);
+        let Some(comment) = comment else { return };
         for (_, known) in self.known.iter_mut().filter(|((id, _), _)| *id == job) {
             known.mark = Mark::parse(comment);
         }

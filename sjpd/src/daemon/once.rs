@@ -93,7 +93,7 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
     }
     if enforce {
         let actions = waiting.plan(&world.jobs, unix_now(), Instant::now(), config);
-        once.actions = actions.iter().map(|a| format!("{a}; {}", a.why())).collect();
+        once.actions = actions.iter().map(|a| format!("{a}; {}", a.why)).collect();
     }
     once
 }

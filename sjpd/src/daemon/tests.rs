@@ -284,9 +284,9 @@ async fn an_old_pin_is_released_in_two_updates() {
         let run = Run::start("mode = \"enforce\"\n", fake, false);
         sleep(20 * S).await;
         let updates = run.fake.inner.lock().updates.clone();
-        let keys: Vec<(u32, &str)> = updates.iter().map(|u| (u.job, u.set[0].0)).collect();
-        assert_eq!(keys, [(1, "reqnodelist"), (1, "partition")], "{marks_in_queue}");
-        assert_eq!(updates[1].set[0].1, "fat,slim");
+        let keys: Vec<_> = updates.iter().map(|u| (u.job(), u.set()[0].0)).collect();
+        assert_eq!(keys, [(Some(1), "reqnodelist"), (Some(1), "partition")], "{marks_in_queue}");
+        assert_eq!(updates[1].set()[0].1, "fat,slim");
         let stages: Vec<String> = run
             .events("release")
             .iter()
@@ -309,7 +309,7 @@ async fn half_a_release_is_finished_by_the_next_run() {
     sleep(5 * S).await;
     let updates = run.fake.inner.lock().updates.clone();
     assert_eq!(updates.len(), 1);
-    assert_eq!(updates[0].set[0], ("partition", "fat,slim".to_owned()));
+    assert_eq!(updates[0].set()[0], ("partition", "fat,slim".to_owned()));
     run.stop().await;
 }
 
@@ -332,7 +332,7 @@ async fn busy_refused_and_started_are_told_apart() {
     assert!(run.status().errors.iter().any(|t| t.error.contains("permission denied")));
     sleep(60 * S).await;
     let last = run.fake.inner.lock().updates.last().expect("one more").clone();
-    assert_eq!(last.set[0].0, "partition", "the half that is missing");
+    assert_eq!(last.set()[0].0, "partition", "the half that is missing");
     assert_eq!(run.status().pins.released, 1);
     run.stop().await;
 }

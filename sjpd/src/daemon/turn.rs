@@ -232,7 +232,7 @@ impl<C: Cluster> Daemon<C> {
     pub(super) fn reported(&mut self, report: &Report) {
         let now = Instant::now();
         if let Some(error) = self.waiting.reported(report, unix_now(), now) {
-            let what = format!("{} of job {}", report.action.kind(), report.action.job());
+            let what = format!("{} of {}", report.action.kind, report.action.target);
             tracing::warn!("{what}: {error}");
             self.status.trouble(unix_now(), what, error);
         }

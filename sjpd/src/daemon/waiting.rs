@@ -3,7 +3,7 @@
 
 use super::marks::{MarkBook, waiting_since};
 use super::world::seconds;
-use crate::actuator::{Action, Outcome, Report};
+use crate::actuator::{Action, ActionKind, Outcome, Report, Target, job_updates};
 use crate::config::Config;
 use sjp_core::cluster::{Job, MarkedJob};
 use sjp_core::release::{self, Waiting as OneWaiting};
@@ -67,8 +67,8 @@ impl Waiting {
             after.saturating_add(2 * seconds(config.cadence.queue_poll_interval.as_secs_f64()));
         self.overdue = releases.iter().filter(|r| r.unpin && r.waited > grace).count();
         let actions: Vec<Action> = releases.into_iter().map(action).collect();
-        for action in &actions {
-            self.book.begin(action.job());
+        for job in actions.iter().filter_map(Action::job) {
+            self.book.begin(job);
         }
         actions
     }
@@ -87,17 +87,18 @@ impl Waiting {
 
     /// The hands' queue was full: planned again at the next look.
     pub fn not_taken(&mut self, action: &Action) {
-        self.book.dropped(action.job());
+        if let Some(job) = action.job() {
+            self.book.dropped(job);
+        }
     }
 
     /// What became of an action. Answers the error, where it failed.
     pub fn reported(&mut self, report: &Report, unix: f64, now: Instant) -> Option<String> {
-        let job = report.action.job();
+        let job = report.action.job()?;
         match &report.outcome {
             Outcome::Done => {
-                let Action::ReleasePin { admin_comment, .. } = &report.action;
-                self.book.made(job, admin_comment, unix);
-                self.released += 1;
+                self.book.made(job, report.action.mark.as_deref(), unix);
+                self.released += u64::from(report.action.kind == ActionKind::Release);
             }
             Outcome::Gone(_) | Outcome::Off => self.book.dropped(job),
             Outcome::Would => self.book.told(job),
@@ -147,7 +148,14 @@ fn action(release: release::Release) -> Action {
     } else {
         format!("the pin to {node} was taken off without giving the partitions back")
     };
-    Action::ReleasePin { job, node, clear_node: unpin, partitions, admin_comment: comment, why }
+    Action {
+        kind: ActionKind::Release,
+        target: Target::Job(job),
+        updates: job_updates(job, unpin.then_some(""), &partitions, &comment),
+        words: format!("release from {node}, back to {}", partitions.join(",")),
+        mark: Some(comment),
+        why,
+    }
 }
 
 #[cfg(test)]
@@ -196,10 +204,12 @@ mod tests {
         assert_eq!(waiting.due(), Some(now + Duration::from_millis(1100)));
         let plan = waiting.plan(&jobs, 1070.0, now, &config);
         assert_eq!(plan.len(), 1);
-        let Action::ReleasePin { job, clear_node, partitions, admin_comment, .. } = &plan[0];
-        assert_eq!((*job, *clear_node), (7, true));
-        assert_eq!(partitions, &["slim1", "slim2"]);
-        assert!(!admin_comment.contains("pin="), "{admin_comment}");
+        assert_eq!((plan[0].kind, plan[0].job()), (ActionKind::Release, Some(7)));
+        let [node, rest] = plan[0].updates.as_slice() else { panic!("two updates") };
+        assert_eq!(node.set(), [("reqnodelist", String::new())]);
+        assert_eq!(rest.set()[0], ("partition", "slim1,slim2".to_owned()));
+        let comment = &rest.set()[1].1;
+        assert!(!comment.contains("pin="), "{comment}");
         assert!(waiting.plan(&jobs, 1075.0, now, &config).is_empty(), "under way");
         assert_eq!(waiting.reported(&report(&plan[0], Outcome::Done), 1076.0, now), None);
         assert!(waiting.plan(&jobs, 1080.0, now, &config).is_empty(), "done");
@@ -229,9 +239,8 @@ mod tests {
         waiting.learn(&wanted, &[marked(&jobs[0], PIN)], &jobs);
         let plan = waiting.plan(&jobs, 2002.0, now, &config);
         assert_eq!(plan.len(), 1);
-        let Action::ReleasePin { clear_node, partitions, .. } = &plan[0];
-        assert!(!clear_node);
-        assert_eq!(partitions, &["slim1", "slim2"]);
+        let [rest] = plan[0].updates.as_slice() else { panic!("the node is off already") };
+        assert_eq!(rest.set()[0], ("partition", "slim1,slim2".to_owned()));
         waiting.see_queue(&jobs, 0.0);
         let later = [job(9, &[], 1500)];
         assert!(waiting.wanted(&later, 2003.0, &config, 100).is_empty(), "swept once");

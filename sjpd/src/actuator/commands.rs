@@ -1,45 +1,71 @@
-//! Changes made by `scontrol update`, and what its messages mean.
+//! Changes made by `scontrol update` and `sacctmgr modify`, and what their
+//! messages mean.
 
 use super::{Actuator, Answer, Update};
 use crate::config::Config;
 use crate::slurm::runner::words;
 use crate::slurm::{RunError, Runner, runner_for};
 use parking_lot::RwLock;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Makes updates with `scontrol`.
+/// Makes updates with `scontrol` and `sacctmgr`.
 #[derive(Debug)]
-pub struct ScontrolActuator {
-    /// How it is run, and which one.
-    tools: RwLock<(Runner, PathBuf)>,
+pub struct CommandActuator {
+    tools: RwLock<Tools>,
 }
 
-impl ScontrolActuator {
-    /// With this runner and this `scontrol`.
-    #[must_use]
-    pub fn new(runner: Runner, scontrol: PathBuf) -> Self {
-        Self { tools: RwLock::new((runner, scontrol)) }
+/// How the commands are run, and which ones.
+#[derive(Clone, Debug)]
+struct Tools {
+    runner: Runner,
+    scontrol: PathBuf,
+    sacctmgr: PathBuf,
+}
+
+impl Tools {
+    /// By the settings.
+    fn from(config: &Config) -> Self {
+        let search = std::env::var_os("PATH").unwrap_or_default();
+        // One that is not found keeps its name: starting it fails, and says so.
+        let path = |name: &str| config.commands.path(name, &search).unwrap_or_else(|| name.into());
+        Self { runner: runner_for(config), scontrol: path("scontrol"), sacctmgr: path("sacctmgr") }
     }
 
-    /// With the `scontrol` that the settings name.
+    fn program(&self, update: &Update) -> &Path {
+        match update {
+            Update::Job { .. } => &self.scontrol,
+            Update::Qos { .. } => &self.sacctmgr,
+        }
+    }
+}
+
+impl CommandActuator {
+    /// With the commands that the settings name.
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
-        Self { tools: RwLock::new(tools(config)) }
+        Self { tools: RwLock::new(Tools::from(config)) }
     }
 
     fn args(update: &Update) -> Vec<String> {
-        let mut args = vec!["update".to_owned(), format!("jobid={}", update.job)];
-        args.extend(update.set.iter().map(|(key, value)| format!("{key}={value}")));
+        let mut args = match update {
+            Update::Job { id, .. } => vec!["update".to_owned(), format!("jobid={id}")],
+            Update::Qos { name, .. } => {
+                let name = format!("name={name}");
+                let words = ["-i", "modify", "qos", "where", &name, "set"];
+                words.map(str::to_owned).to_vec()
+            }
+        };
+        args.extend(update.set().iter().map(|(key, value)| format!("{key}={value}")));
         args
     }
 }
 
-impl Actuator for ScontrolActuator {
+impl Actuator for CommandActuator {
     async fn update(&self, update: &Update) -> Answer {
         let args = Self::args(update);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let (runner, scontrol) = self.tools.read().clone();
-        match runner.run(&scontrol, &args).await {
+        let tools = self.tools.read().clone();
+        match tools.runner.run(tools.program(update), &args).await {
             // scontrol can say that an update failed and still exit with 0.
             Ok(output) if output.warnings.is_empty() => Answer::Made,
             Ok(output) => judge(update, &output.warnings).unwrap_or(Answer::Made),
@@ -55,20 +81,12 @@ impl Actuator for ScontrolActuator {
     fn words(&self, update: &Update) -> String {
         let args = Self::args(update);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        words(&self.tools.read().1, &args)
+        words(self.tools.read().program(update), &args)
     }
 
     fn settings_changed(&self, config: &Config) {
-        *self.tools.write() = tools(config);
+        *self.tools.write() = Tools::from(config);
     }
-}
-
-/// How scontrol is run, by the settings.
-fn tools(config: &Config) -> (Runner, PathBuf) {
-    let search = std::env::var_os("PATH").unwrap_or_default();
-    // One that is not found keeps its name: starting it fails, and says so.
-    let scontrol = config.commands.path("scontrol", &search);
-    (runner_for(config), scontrol.unwrap_or_else(|| "scontrol".into()))
 }
 
 /// Messages after which there is nothing left to do for a job that waited.
@@ -105,7 +123,7 @@ fn judge(update: &Update, message: &str) -> Option<Answer> {
     let lower = message.to_ascii_lowercase();
     let says = |list: &[&str]| list.iter().any(|part| lower.contains(part));
     let clears_node =
-        update.set.iter().any(|(key, value)| *key == "reqnodelist" && value.is_empty());
+        update.set().iter().any(|(key, value)| *key == "reqnodelist" && value.is_empty());
     if says(&GONE) || (clears_node && says(&GONE_BY_SHRINK)) {
         Some(Answer::Gone(message.to_owned()))
     } else if says(&BUSY) {
@@ -123,7 +141,7 @@ mod tests {
 
     #[test]
     fn messages_are_told_apart() {
-        let update = |key, value: &str| Update { job: 7, set: vec![(key, value.to_owned())] };
+        let update = |key, value: &str| Update::Job { id: 7, set: vec![(key, value.to_owned())] };
         let (unpin, widen) = (update("reqnodelist", ""), update("partition", "a,b"));
         let judge = |message| super::judge(&widen, message);
         let gone = [
@@ -160,26 +178,33 @@ mod tests {
 
     #[tokio::test]
     async fn an_update_is_one_argument_vector() {
-        // `printf` in place of scontrol prints what it was given, one a line.
         let dir = tempfile::tempdir().expect("a folder");
-        let update = Update {
-            job: 12,
+        let update = Update::Job {
+            id: 12,
             set: vec![("reqnodelist", String::new()), ("admincomment", "a b; $(x)".into())],
         };
         assert_eq!(
-            ScontrolActuator::args(&update),
+            CommandActuator::args(&update),
             ["update", "jobid=12", "reqnodelist=", "admincomment=a b; $(x)"]
         );
-        let runner = Runner::from_env(std::time::Duration::from_secs(10));
-        let missing = ScontrolActuator::new(runner.clone(), dir.path().join("scontrol"));
-        assert!(matches!(missing.update(&update).await, Answer::Busy(_)));
-        let made = ScontrolActuator::new(runner.clone(), "true".into());
-        assert_eq!(made.update(&update).await, Answer::Made);
-        let refused = ScontrolActuator::new(runner, "false".into());
-        assert!(matches!(refused.update(&update).await, Answer::Refused(_)));
+        let caps = Update::Qos { name: "q".into(), set: vec![("MaxTRESPU", "cpu=8".into())] };
+        assert_eq!(
+            CommandActuator::args(&caps),
+            ["-i", "modify", "qos", "where", "name=q", "set", "MaxTRESPU=cpu=8"]
+        );
         let mut config = Config::default();
-        config.commands.scontrol = Some("/bin/true".into());
-        refused.settings_changed(&config);
-        assert_eq!(refused.update(&update).await, Answer::Made, "another scontrol from now on");
+        let mut with = |scontrol: PathBuf, sacctmgr: &str| {
+            config.commands.scontrol = Some(scontrol);
+            config.commands.sacctmgr = Some(sacctmgr.into());
+            config.clone()
+        };
+        let actuator = CommandActuator::from_config(&with(dir.path().join("none"), "/bin/true"));
+        assert!(matches!(actuator.update(&update).await, Answer::Busy(_)), "not there");
+        assert_eq!(actuator.update(&caps).await, Answer::Made, "another program");
+        actuator.settings_changed(&with("/bin/false".into(), "/bin/true"));
+        assert!(matches!(actuator.update(&update).await, Answer::Refused(_)));
+        actuator.settings_changed(&with("/bin/true".into(), "/bin/false"));
+        assert_eq!(actuator.update(&update).await, Answer::Made, "another scontrol from now on");
+        assert!(matches!(actuator.update(&caps).await, Answer::Refused(_)));
     }
 }
