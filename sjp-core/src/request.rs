@@ -1,6 +1,7 @@
 //! A job as it asks to be placed: what both job_desc (at submission) and the
 //! queue (later) can tell of it, in one shape.
 
+use crate::cluster::{Job, JobState};
 use crate::units::{Cpus, Limit, MemPer};
 
 /// A job that wants a place.
@@ -55,4 +56,39 @@ pub struct JobRequest<'a> {
     /// `--constraint` (features), or another shape sjp does not judge
     /// (`--contiguous`, `--switches`, cores or threads per socket, ...).
     pub constraint: bool,
+}
+
+impl<'a> JobRequest<'a> {
+    /// A job as it must have asked, by what the queue tells of it. `nodelist` and
+    /// `partition`: what it named; empty and `None` where it named nothing.
+    #[must_use]
+    pub fn queued(job: &'a Job, nodelist: &'a str, partition: Option<&'a str>) -> Self {
+        let tasks = job.tasks.max(1);
+        Self {
+            uid: job.uid,
+            account: job.account.as_deref(),
+            qos: Some(job.qos.as_str()).filter(|q| !q.is_empty()),
+            alloc_node: None,
+            partition,
+            nodelist: Some(nodelist).filter(|l| !l.is_empty()),
+            exclude: None,
+            cpus: job.cpus,
+            tasks,
+            min_nodes: job.node_count.max(1),
+            max_nodes: (tasks == 1).then_some(1),
+            mem: job.mem,
+            time_limit: job.time_limit,
+            batch: job.batch,
+            array: job.array_id.is_some(),
+            array_tasks: job.array_tasks.max(1),
+            het: job.het,
+            exclusive: job.exclusive,
+            held: job.priority == 0 && job.state == JobState::Pending,
+            begins_later: job.reason == "BeginTime",
+            dependent: job.dependent,
+            gres: job.gres,
+            reservation: job.reservation.is_some(),
+            constraint: false,
+        }
+    }
 }

@@ -128,7 +128,7 @@ impl Observer {
         let roster = &*published.roster;
         let nodelist = job.req_nodes.join(",");
         let partition = named(roster, job);
-        let request = request(job, &nodelist, partition.as_deref());
+        let request = JobRequest::queued(job, &nodelist, partition.as_deref());
         let context = Context {
             roster,
             rooms: &*published.rooms,
@@ -147,38 +147,6 @@ impl Observer {
                 Opinion { partitions: Vec::new(), node: None, why: left_alone(reason).to_owned() }
             }
         }
-    }
-}
-
-/// The job as it must have asked, by what the queue tells of it. `partition`:
-/// the partitions that it named.
-fn request<'a>(job: &'a Job, nodelist: &'a str, partition: Option<&'a str>) -> JobRequest<'a> {
-    let tasks = job.tasks.max(1);
-    JobRequest {
-        uid: job.uid,
-        account: job.account.as_deref(),
-        qos: Some(job.qos.as_str()).filter(|q| !q.is_empty()),
-        alloc_node: None,
-        partition,
-        nodelist: Some(nodelist).filter(|l| !l.is_empty()),
-        exclude: None,
-        cpus: job.cpus,
-        tasks,
-        min_nodes: job.node_count.max(1),
-        max_nodes: (tasks == 1).then_some(1),
-        mem: job.mem,
-        time_limit: job.time_limit,
-        batch: job.batch,
-        array: job.array_id.is_some(),
-        array_tasks: job.array_tasks.max(1),
-        het: job.het,
-        exclusive: job.exclusive,
-        held: job.priority == 0 && job.state == JobState::Pending,
-        begins_later: job.reason == "BeginTime",
-        dependent: job.dependent,
-        gres: job.gres,
-        reservation: job.reservation.is_some(),
-        constraint: false,
     }
 }
 
