@@ -15,6 +15,7 @@ pub mod eligible;
 pub mod explain;
 pub mod hostlist;
 pub mod ledger;
+pub mod limits;
 pub mod mark;
 pub mod place;
 pub mod promises;
