@@ -10,11 +10,14 @@
 #   tests/debian13.sh remove     unmount and remove the folder; never remove it by hand
 #                                while something is mounted in it
 #
-# SJP_SLURM_ROOT names the folder (default /var/tmp/sjp-trixie), SJP_DEBIAN_MIRROR
-# the mirror. Needs root, debootstrap, and about 1 GB.
+# SJP_DEBIAN_SUITE chooses another Debian than trixie: sid has the newest Slurm that is
+# packaged (26.05 in November 2026). SJP_SLURM_ROOT names the folder (default
+# /var/tmp/sjp-SUITE), SJP_DEBIAN_MIRROR the mirror. Needs root, debootstrap, and
+# about 1 GB.
 set -eu
 
-dir=${SJP_SLURM_ROOT:-/var/tmp/sjp-trixie}
+suite=${SJP_DEBIAN_SUITE:-trixie}
+dir=${SJP_SLURM_ROOT:-/var/tmp/sjp-$suite}
 mirror=${SJP_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 packages="slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins slurm-wlm-plugins
     slurm-wlm-mysql-plugin mariadb-server munge lua5.1"
@@ -35,7 +38,7 @@ make_folder() {
         return
     fi
     if [ ! -x "$dir/usr/bin/apt-get" ]; then
-        debootstrap --variant=minbase trixie "$dir" "$mirror"
+        debootstrap --variant=minbase "$suite" "$dir" "$mirror"
     fi
     # No daemon is to be started by its package.
     printf '#!/bin/sh\nexit 101\n' >"$dir/usr/sbin/policy-rc.d"

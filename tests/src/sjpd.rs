@@ -90,7 +90,10 @@ impl TestCluster {
         if *self.slurm() == Slurm::Native {
             return Ok(path.display().to_string());
         }
-        let inside = self.dir().join(name);
+        // A folder of its own: `sjp` beside slurm.conf is the one with sjp.lua.
+        let bin = self.dir().join("bin");
+        std::fs::create_dir_all(&bin).with_context(|| format!("cannot make {}", bin.display()))?;
+        let inside = bin.join(name);
         if !inside.exists() {
             install(&path, &inside)?;
         }

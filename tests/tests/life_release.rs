@@ -72,6 +72,12 @@ fn cancel(cluster: &TestCluster, id: u32) {
     cluster.cmd("scancel", &[&id.to_string()]).unwrap();
 }
 
+/// How often slurmctld was busy so far when sjpd wanted an update. Slurm 24.11 says so
+/// by itself to new partitions while a backfill cycle runs; 22.05 does not.
+fn busy_answers(sjpd: &Sjpd) -> usize {
+    sjpd.log().matches("slurmctld is busy").count()
+}
+
 /// The stages of the release of a job in the decision log.
 fn stages(cluster: &TestCluster, id: u32) -> Vec<String> {
     let entries = cluster.decisions().into_iter().filter(|e| e["job"] == id);
@@ -105,8 +111,10 @@ fn pins_are_taken_back() {
     cluster.wait_job(one, SOON, "is released", released).unwrap();
     let job = cluster.wait_job(two, SOON, "is released", released).unwrap();
     assert!(job.admin_comment.contains(&format!("released={node}")), "{job:?}");
-    let updates = tampered.updates(one).len() + tampered.updates(two).len();
-    assert_eq!(updates, 6, "two updates each, and two that failed: {:?}", tampered.calls());
+    let updates: Vec<String> = [one, two].iter().flat_map(|id| tampered.updates(*id)).collect();
+    let busy = busy_answers(&sjpd);
+    assert!(busy >= 2, "two updates were to fail: {updates:?}");
+    assert_eq!(updates.len(), 4 + busy, "two updates each, and those that failed: {updates:?}");
     wait_for(SOON, "the log tells it", || {
         let all = [stages(&cluster, one), stages(&cluster, two)];
         let told = all.iter().all(|s| s.join(" ") == "begin done");
@@ -291,7 +299,7 @@ fn what_is_not_sjps_is_left_alone() {
         );
     }
     let touched: Vec<String> = updates(tampered.calls()).collect();
-    assert_eq!(touched.len(), 2, "{touched:?}");
+    assert_eq!(touched.len(), 2 + busy_answers(&sjpd), "{touched:?}");
     // The disable file counts from the next submission on, and so does its absence.
     assert_eq!(cluster.probe().unwrap().reason, "disabled");
     std::fs::remove_file(cluster.dir().join("disable")).unwrap();

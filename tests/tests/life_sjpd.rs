@@ -247,22 +247,28 @@ fn sighup_and_sigterm_do_what_they_should() {
 /// A file system of 64 kB in the cluster's folder.
 struct SmallDisk<'a> {
     cluster: &'a TestCluster,
+    /// Where the cluster sees it.
+    shown: String,
+    /// The same folder as this process sees it: what is mounted inside a debootstrap
+    /// folder is not mounted at the same path outside.
     path: std::path::PathBuf,
 }
 
 impl<'a> SmallDisk<'a> {
     fn mount(cluster: &'a TestCluster, name: &str) -> Self {
-        let path = cluster.dir().join(name);
-        std::fs::create_dir(&path).unwrap();
-        let shown = path.display().to_string();
+        let inside = cluster.dir().join(name);
+        std::fs::create_dir(&inside).unwrap();
+        let shown = inside.display().to_string();
         cluster.cmd("mount", &["-t", "tmpfs", "-o", "size=64k", "tmpfs", &shown]).unwrap();
-        SmallDisk { cluster, path }
+        let path = cluster.slurm().root().join(inside.strip_prefix("/").unwrap());
+        SmallDisk { cluster, shown, path }
     }
 
     fn fill(&self) {
         use std::io::Write as _;
         let mut file = std::fs::File::create(self.path.join("ballast")).unwrap();
-        while file.write(&[0; 512]).is_ok_and(|n| n > 0) {}
+        let written = (0..1024).take_while(|_| file.write(&[0; 512]).is_ok_and(|n| n > 0)).count();
+        assert!(written < 1024, "{} is no small disk", self.path.display());
     }
 
     fn empty(&self) {
@@ -273,8 +279,7 @@ impl<'a> SmallDisk<'a> {
 impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
         // Lazily: sjpd may have a log open there.
-        let shown = self.path.display().to_string();
-        let unmounted = self.cluster.cmd("umount", &["-l", &shown]);
+        let unmounted = self.cluster.cmd("umount", &["-l", &self.shown]);
         if let Err(error) = unmounted {
             eprintln!("{error:#}");
         }
