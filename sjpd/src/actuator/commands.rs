@@ -66,6 +66,10 @@ impl Actuator for CommandActuator {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let tools = self.tools.read().clone();
         match tools.runner.run(tools.program(update), &args).await {
+            // sacctmgr that found no such QOS ends well.
+            Ok(output) if output.text.contains("Nothing modified") => {
+                Answer::Refused("nothing was modified".into())
+            }
             // scontrol can say that an update failed and still exit with 0.
             Ok(output) if output.warnings.is_empty() => Answer::Made,
             Ok(output) => judge(update, &output.warnings).unwrap_or(Answer::Made),

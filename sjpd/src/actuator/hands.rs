@@ -1,6 +1,7 @@
 //! Carries actions out: a task of its own with two bounded queues, so that the
 //! polling loop never waits for a change. What takes changes back goes before
-//! everything else.
+//! everything else. Changes of QOS have a task of their own: slurmdbd, which may
+//! hang, keeps no job waiting.
 
 use super::{Action, Actuator, Answer, Outcome, Target, Update};
 use crate::journal::{Entry, Journal};
@@ -53,9 +54,10 @@ pub struct Report {
 /// The loop's end of the hands.
 #[derive(Debug)]
 pub struct Hands {
-    lanes: Lanes,
+    jobs: Lanes,
+    qos: Lanes,
     tempo: watch::Sender<Tempo>,
-    task: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 /// The two queues, the more urgent one first.
@@ -71,13 +73,23 @@ pub fn start<A: Actuator>(
     journal: Journal,
     tempo: Tempo,
 ) -> (Hands, mpsc::Receiver<Report>) {
-    let (undoing, urgent) = mpsc::channel(QUEUE);
-    let (others, inbox) = mpsc::channel(QUEUE);
-    let (reports, outbox) = mpsc::channel(2 * QUEUE);
+    let (reports, outbox) = mpsc::channel(4 * QUEUE);
     let (tempo, tempo_seen) = watch::channel(tempo);
-    let worker = Worker { actuator, journal, tempo: tempo_seen, last: None, wait: FIRST_WAIT };
-    let task = tokio::spawn(worker.run(Inbox { urgent, others: inbox }, reports));
-    (Hands { lanes: Lanes { undoing, others }, tempo, task }, outbox)
+    let worker = || {
+        let (undoing, urgent) = mpsc::channel(QUEUE);
+        let (others, inbox) = mpsc::channel(QUEUE);
+        let worker = Worker {
+            actuator: actuator.clone(),
+            journal: journal.clone(),
+            tempo: tempo_seen.clone(),
+            last: None,
+            wait: FIRST_WAIT,
+        };
+        let task = tokio::spawn(worker.run(Inbox { urgent, others: inbox }, reports.clone()));
+        (Lanes { undoing, others }, task)
+    };
+    let ((jobs, first), (qos, second)) = (worker(), worker());
+    (Hands { jobs, qos, tempo, tasks: [first, second] }, outbox)
 }
 
 impl Hands {
@@ -85,7 +97,11 @@ impl Hands {
     /// lane are begun in the order they were handed over.
     #[must_use]
     pub fn order(&self, action: Action) -> bool {
-        let lane = if action.kind.undoes() { &self.lanes.undoing } else { &self.lanes.others };
+        let lanes = match action.target {
+            Target::Job(_) => &self.jobs,
+            Target::Qos(_) => &self.qos,
+        };
+        let lane = if action.kind.undoes() { &lanes.undoing } else { &lanes.others };
         lane.try_send(action).is_ok()
     }
 
@@ -94,15 +110,17 @@ impl Hands {
         self.tempo.send_replace(tempo);
     }
 
-    /// Ends the task: an update in flight is waited for up to `patience`,
+    /// Ends the tasks: an update in flight is waited for up to `patience`,
     /// what was not begun is left for the next run.
     pub async fn stop(self, patience: Duration) {
         self.tempo.send_modify(|t| t.gate = Gate::Off);
-        drop(self.lanes);
-        let mut task = self.task;
-        if tokio::time::timeout(patience, &mut task).await.is_err() {
-            task.abort();
-            let _ = task.await;
+        drop((self.jobs, self.qos));
+        let until = Instant::now() + patience;
+        for mut task in self.tasks {
+            if tokio::time::timeout_at(until, &mut task).await.is_err() {
+                task.abort();
+                let _ = task.await;
+            }
         }
     }
 }
@@ -173,7 +191,9 @@ impl<A: Actuator> Worker<A> {
         outcome
     }
 
-    /// One update, tried again while slurmctld is busy.
+    /// One update, tried again while slurmctld is busy. What slurmdbd was too busy
+    /// for may have been done all the same, or be done later: whoever ordered it
+    /// looks first.
     async fn make(&mut self, action: &Action, update: &Update) -> Answer {
         let mut tries = 1;
         loop {
@@ -183,6 +203,9 @@ impl<A: Actuator> Worker<A> {
                 self.wait = FIRST_WAIT;
                 return answer;
             };
+            if matches!(update, Update::Qos { .. }) {
+                return answer;
+            }
             if tries == TRIES {
                 return Answer::Busy(format!("{said} ({TRIES} tries)"));
             }
@@ -343,6 +366,29 @@ mod tests {
         assert!(matches!(second, Outcome::Failed(_)), "{second:?}");
         assert_eq!(fake.seen.lock().len(), 2, "no second update after either");
         assert_eq!(stages(&path), ["begin", "gone", "begin", "failed"]);
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_qos_is_changed_apart_from_jobs_and_tried_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let fake = Fake::with([Answer::Made, Answer::Busy("no answer".into())]);
+        let (hands, mut reports) =
+            start(fake.clone(), log(&dir).0, Tempo { per_second: 0.1, ..ON });
+        let set = vec![("MaxTRESPerUser", "cpu=8".to_owned())];
+        let raise = Action {
+            kind: ActionKind::Raise,
+            target: Target::Qos("normal".into()),
+            updates: vec![Update::Qos { name: "normal".into(), set }],
+            mark: None,
+            words: "8 to 16 CPUs".into(),
+            why: "held".into(),
+        };
+        assert!(hands.order(release(1)) && hands.order(raise.clone()));
+        let first = reports.recv().await.expect("a report");
+        assert_eq!(first, Report { action: raise, outcome: Outcome::Failed("no answer".into()) });
+        assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Done);
+        assert_eq!(fake.seconds(), [0, 0, 10], "neither waits for the other");
         hands.stop(Duration::from_secs(1)).await;
     }
 
