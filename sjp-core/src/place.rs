@@ -5,6 +5,7 @@
 //! (`select`). The hot path: it runs inside slurmctld, while a submission
 //! waits. It allocates nothing once its scratch has grown.
 
+mod quick;
 mod select;
 mod survey;
 
@@ -40,9 +41,16 @@ pub fn choose<V: RoomView>(
     job: &JobRequest<'_>,
     scratch: &mut Scratch,
 ) -> Result<Placement, Reason> {
-    let survey = Survey::take(ctx, job, scratch)?;
-    if survey.has_room(scratch) {
-        return Ok(survey.by_room(ctx, job, scratch));
+    let survey = Survey::of_partitions(ctx, job, scratch)?;
+    match survey.by_order(ctx, job, scratch) {
+        Some(Ok(placement)) => return Ok(placement),
+        Some(Err(select::NoRoomLeft)) => {}
+        None => {
+            survey.look(ctx, job, scratch);
+            if survey.has_room(scratch) {
+                return Ok(survey.by_room(ctx, job, scratch));
+            }
+        }
     }
     let policy = &ctx.roster.policy;
     match (policy.no_room, policy.always_place) {

@@ -10,6 +10,7 @@ use crate::config::Policy;
 use crate::decision::{Basis, NotPinned, Placement};
 use crate::units::{Cpus, Limit, MemMb, MemPer};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 
 /// `Rooms::group_of` of a node that is in no group (not usable, excluded).
 pub const NO_GROUP: u32 = u32::MAX;
@@ -218,6 +219,29 @@ pub struct Group {
     pub count: u32,
 }
 
+impl Group {
+    /// Whether it has room for anything, now and for as long as anybody knows: such
+    /// groups come first.
+    #[must_use]
+    pub fn in_order(&self) -> bool {
+        self.cpus > 0 && self.mem != MEM_UNMANAGED && self.taken_at == NEVER
+    }
+
+    /// The order of groups: by kind ([`Group::in_order`], else with room, else full),
+    /// then by partition set and step, then by free memory per CPU.
+    #[must_use]
+    pub fn order(&self, other: &Self) -> Ordering {
+        let kind = |g: &Self| (!g.in_order(), g.cpus == 0);
+        let class = |g: &Self| (g.pset, g.step);
+        let cross = |a: &Self, b: &Self| u64::from(a.mem) * u64::from(b.cpus);
+        kind(self)
+            .cmp(&kind(other))
+            .then_with(|| class(self).cmp(&class(other)))
+            .then_with(|| cross(self, other).cmp(&cross(other, self)))
+            .then_with(|| self.cpus.cmp(&other.cpus))
+    }
+}
+
 /// CPUs that a user still has under a QOS's cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QosRoom {
@@ -232,7 +256,8 @@ pub struct QosRoom {
 /// What changes every second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rooms {
-    /// Groups, in no promised order.
+    /// Groups. First those that stand in order ([`Group::order`]), so that one with a
+    /// given memory per CPU is found without a look at all; then those of other kinds.
     pub groups: Vec<Group>,
     /// Node indices, group by group, ascending within a group.
     pub members: Vec<u32>,
@@ -255,6 +280,26 @@ pub trait RoomView {
     fn shape(&self, i: usize) -> Option<(u32, u32, u16)> {
         self.group(i).map(|g| (g.cpus, g.mem, g.pset))
     }
+    /// Partition set and step of group `i`.
+    fn class(&self, i: usize) -> Option<(u16, u16)> {
+        self.group(i).map(|g| (g.pset, g.step))
+    }
+    /// How many groups stand in order, and how many have any CPU free: both from the
+    /// first on.
+    fn ends(&self) -> (usize, usize) {
+        let count = self.group_count();
+        let roomy = first_not(0, count, |i| self.free(i).is_some_and(|(cpus, _)| cpus > 0));
+        let ordered = |i: usize| self.group(i).is_some_and(|g| g.in_order());
+        (first_not(0, roomy, ordered), roomy)
+    }
+    /// Free CPUs and free MB of group `i`.
+    fn free(&self, i: usize) -> Option<(u32, u32)> {
+        self.group(i).map(|g| (g.cpus, g.mem))
+    }
+    /// phi of group `i`, and how many members it has.
+    fn worth(&self, i: usize) -> Option<(f64, u32)> {
+        self.group(i).map(|g| (g.phi, g.count))
+    }
     /// Node weight of group `i`.
     fn weight(&self, i: usize) -> Option<u32> {
         self.group(i).map(|g| g.weight)
@@ -265,6 +310,20 @@ pub trait RoomView {
     fn group_of(&self, node: u32) -> Option<u32>;
     /// CPUs left to this user under this QOS; `None`: no cap.
     fn qos_room(&self, uid: u32, qos: u32) -> Option<u32>;
+}
+
+/// The first place from `low` to `high` where `holds` does not, given that it holds up
+/// to there and nowhere behind; any place where that is not so.
+pub(crate) fn first_not(mut low: usize, mut high: usize, holds: impl Fn(usize) -> bool) -> usize {
+    while low < high {
+        let half = low + (high - low) / 2;
+        if holds(half) {
+            low = half + 1;
+        } else {
+            high = half;
+        }
+    }
+    low
 }
 
 impl RoomView for Rooms {

@@ -121,14 +121,6 @@ impl<'a> TableView<'a> {
         self.node_count as usize
     }
 
-    /// Free CPUs and free MB of a group: one load, for a scan that reads the
-    /// rest only of the groups that can hold the job.
-    #[inline]
-    #[must_use]
-    pub fn free(&self, group: usize) -> Option<(u32, u32)> {
-        self.free.get(group).map(get).map(|word| (low(word), high(word)))
-    }
-
     /// A copy of the whole publication, for reports.
     #[must_use]
     pub fn to_rooms(&self) -> Rooms {
@@ -190,6 +182,29 @@ impl RoomView for TableView<'_> {
             first,
             count: high(span).min(self.member_count - first),
         })
+    }
+
+    #[inline]
+    fn shape(&self, i: usize) -> Option<(u32, u32, u16)> {
+        let free = get(self.free.get(i)?);
+        Some((low(free), high(free), get(self.class.get(i)?) as u16))
+    }
+
+    #[inline]
+    fn free(&self, i: usize) -> Option<(u32, u32)> {
+        self.free.get(i).map(get).map(|word| (low(word), high(word)))
+    }
+
+    #[inline]
+    fn class(&self, i: usize) -> Option<(u16, u16)> {
+        let class = get(self.class.get(i)?);
+        Some((class as u16, (class >> 16) as u16))
+    }
+
+    #[inline]
+    fn worth(&self, i: usize) -> Option<(f64, u32)> {
+        let count = high(get(self.span.get(i)?)).min(self.member_count);
+        Some((f64::from_bits(get(self.phi.get(i)?)), count))
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! The choice: admitted partitions, a node where it is worth a pin, and what
 //! to claim where it is not.
 
+use super::quick::{Quick, distance};
 use super::survey::{GROUPED, Spread};
 use super::{Context, Fit, Scratch, Survey, judge_pin, without_nodes};
 use crate::config::Tie;
@@ -15,6 +16,9 @@ const MAX_ARRAY_NODES: usize = 32;
 /// Losses closer than this are equal: below what a tenth of a CPU can mean.
 const SAME: f64 = 1e-9;
 
+/// No node has room.
+pub(crate) struct NoRoomLeft;
+
 impl Survey {
     /// Partitions within tolerance of the cheapest, and a node.
     pub(crate) fn by_room<V: RoomView>(
@@ -23,12 +27,49 @@ impl Survey {
         job: &JobRequest<'_>,
         scratch: &mut Scratch,
     ) -> Placement {
+        let admitted = self.admitted(ctx, job, scratch);
+        self.on_nodes(ctx, job, scratch, admitted, Basis::Room)
+    }
+
+    /// The same without a look at every node; `None` where that takes one.
+    pub(crate) fn by_order<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<Result<Placement, NoRoomLeft>> {
+        if self.own_node.is_some() || !Self::can_be_quick(ctx, job, scratch) {
+            return None;
+        }
+        let (ordered, _) = ctx.rooms.ends();
+        Self::find_runs(ctx, ordered, &mut scratch.runs);
+        self.look_at_the_rest(ctx, job, ordered, scratch);
+        let mut admitted = Vec::new();
+        let quick = self.quickly(ctx, job, scratch, |scratch| {
+            admitted = self.admitted(ctx, job, scratch);
+            self.count_top(ctx, &admitted, scratch);
+        });
+        match quick {
+            Quick::Unsure => None,
+            Quick::NoRoom => Some(Err(NoRoomLeft)),
+            Quick::Pin(fit) => {
+                Some(Ok(self.pinned(ctx, job, scratch, &fit, admitted, Basis::Room)))
+            }
+        }
+    }
+
+    /// Partitions within tolerance of the cheapest.
+    fn admitted<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &Scratch,
+    ) -> Vec<u16> {
         let best = scratch.costs.iter().copied().fold(f64::INFINITY, f64::min);
         let limit = best + ctx.roster.policy.tolerance * f64::from(job.cpus.0) + SAME;
         let admitted =
             self.ordered(ctx, |p| scratch.costs.get(usize::from(p)).is_some_and(|&c| c <= limit));
-        let admitted = as_allowed(ctx, job, admitted, &scratch.costs);
-        self.on_nodes(ctx, job, scratch, admitted, Basis::Room)
+        as_allowed(ctx, job, admitted, &scratch.costs)
     }
 
     /// Every eligible partition.
@@ -92,33 +133,10 @@ impl Survey {
         admitted: Vec<u16>,
         basis: Basis,
     ) -> Placement {
-        let roster = ctx.roster;
-        // Only partitions with room now count for the node.
-        let roomy = |p: &&u16| scratch.costs.get(usize::from(**p)).is_some_and(|c| c.is_finite());
-        let tier = admitted.iter().filter(roomy).filter_map(|&p| tier_of(ctx, p)).max();
-        let top: Vec<u16> =
-            admitted.iter().filter(roomy).copied().filter(|&p| tier_of(ctx, p) == tier).collect();
-        self.count_sets(ctx, &top, scratch);
+        self.count_top(ctx, &admitted, scratch);
         let chosen = self.pin(ctx, job, scratch, &admitted, basis);
         match chosen {
-            Ok(fit) => {
-                let node = representative(ctx, scratch, &fit).unwrap_or(u32::MAX);
-                let here = eligible::partitions_of(roster, node);
-                let partitions = admitted.iter().copied().filter(|p| here.contains(p)).collect();
-                let claims = vec![self.claim(ctx, job, scratch, &fit, node, 1)];
-                let on = Some(node);
-                self.placement(
-                    ctx,
-                    job,
-                    scratch,
-                    &fit,
-                    (partitions, admitted),
-                    on,
-                    None,
-                    claims,
-                    basis,
-                )
-            }
+            Ok(fit) => self.pinned(ctx, job, scratch, &fit, admitted, basis),
             Err(why) => match self.likely_nodes(ctx, job, scratch) {
                 Some((fit, claims)) => {
                     let lists = (admitted.clone(), admitted);
@@ -130,6 +148,39 @@ impl Survey {
                 }
             },
         }
+    }
+
+    /// The placement on a node of `fit`.
+    fn pinned<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &Scratch,
+        fit: &Fit,
+        admitted: Vec<u16>,
+        basis: Basis,
+    ) -> Placement {
+        let node = representative(ctx, scratch, fit).unwrap_or(u32::MAX);
+        let here = eligible::partitions_of(ctx.roster, node);
+        let partitions = admitted.iter().copied().filter(|p| here.contains(p)).collect();
+        let claims = vec![self.claim(ctx, job, scratch, fit, node, 1)];
+        let lists = (partitions, admitted);
+        self.placement(ctx, job, scratch, fit, lists, Some(node), None, claims, basis)
+    }
+
+    /// Marks what counts for the node: of the admitted partitions with room now, those
+    /// of the highest tier.
+    fn count_top<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        admitted: &[u16],
+        scratch: &mut Scratch,
+    ) {
+        let roomy = |p: &&u16| scratch.costs.get(usize::from(**p)).is_some_and(|c| c.is_finite());
+        let tier = admitted.iter().filter(roomy).filter_map(|&p| tier_of(ctx, p)).max();
+        let top: Vec<u16> =
+            admitted.iter().filter(roomy).copied().filter(|&p| tier_of(ctx, p) == tier).collect();
+        self.count_sets(ctx, &top, scratch);
     }
 
     /// Marks the sets of partitions whose nodes are in one of `top`.
@@ -159,7 +210,7 @@ impl Survey {
         if let Some(why) = judge_pin(ctx, job) {
             return Err(why);
         }
-        if self.own_nodes {
+        if self.own_node.is_some() {
             return Err(NotPinned::OwnNodes);
         }
         if basis == Basis::Open {
@@ -189,19 +240,8 @@ impl Survey {
             {
                 continue;
             }
-            // Grows as |ln| does, without the logarithm.
-            let value = match by_ratio {
-                true if fit.quotient < 1.0 => 1.0 / fit.quotient,
-                true => fit.quotient,
-                false => f64::from(fit.cpus),
-            };
-            let better = match winner {
-                None => true,
-                Some((_, best)) if (value - best).abs() > SAME => value < best,
-                Some((w, _)) if (fit.loss - w.loss).abs() > SAME => fit.loss < w.loss,
-                Some((w, _)) => representative(ctx, scratch, fit) < representative(ctx, scratch, w),
-            };
-            if better {
+            let value = if by_ratio { distance(fit.quotient) } else { f64::from(fit.cpus) };
+            if is_better(ctx, scratch, winner, fit, value) {
                 winner = Some((fit, value));
             }
         }
@@ -212,7 +252,10 @@ impl Survey {
     }
 
     /// The slots whose nodes count for the choice.
-    fn counted<'s>(&self, scratch: &'s Scratch) -> impl Iterator<Item = (usize, &'s Spread)> {
+    pub(crate) fn counted<'s>(
+        &self,
+        scratch: &'s Scratch,
+    ) -> impl Iterator<Item = (usize, &'s Spread)> {
         let counts = scratch.counts.iter();
         scratch.slots.iter().zip(counts).enumerate().filter_map(|(i, (s, &c))| c.then_some((i, s)))
     }
@@ -348,6 +391,23 @@ impl Survey {
         let mut list: Vec<u16> = (0..count).filter(|&p| keep(p)).collect();
         list.sort_by_key(|&p| (std::cmp::Reverse(tier_of(ctx, p)), p));
         list
+    }
+}
+
+/// Whether `fit` is the better choice: the smaller value, then the smaller loss, then
+/// the earlier name.
+pub(crate) fn is_better<V: RoomView>(
+    ctx: &Context<'_, V>,
+    scratch: &Scratch,
+    than: Option<(&Fit, f64)>,
+    fit: &Fit,
+    value: f64,
+) -> bool {
+    match than {
+        None => true,
+        Some((_, best)) if (value - best).abs() > SAME => value < best,
+        Some((w, _)) if (fit.loss - w.loss).abs() > SAME => fit.loss < w.loss,
+        Some((w, _)) => representative(ctx, scratch, fit) < representative(ctx, scratch, w),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The survey: which partitions would accept the job, and which nodes have
 //! room for it at what loss.
 
+use super::quick::Run;
 use super::{Context, judge_kind};
 use crate::capacity::{BOUNDLESS, Mix};
 use crate::config::UserChoice;
@@ -59,7 +60,7 @@ impl Default for Spread {
 
 impl Spread {
     #[inline]
-    fn add(&mut self, loss: f64, quotient: f64, count: u32) {
+    pub(crate) fn add(&mut self, loss: f64, quotient: f64, count: u32) {
         self.nodes += u64::from(count);
         self.least_loss = if loss < self.least_loss { loss } else { self.least_loss };
         self.worst_loss = if loss > self.worst_loss { loss } else { self.worst_loss };
@@ -105,6 +106,8 @@ pub struct Scratch {
     pub(crate) slots: Vec<Spread>,
     /// By partition set and need: whether its nodes count for the choice.
     pub(crate) counts: Vec<bool>,
+    /// Groups that stand in order, for the quick survey.
+    pub(crate) runs: Vec<Run>,
 }
 
 impl Scratch {
@@ -112,6 +115,18 @@ impl Scratch {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// How many members of `group` it does not speak for.
+    pub(crate) fn touched_of(&self, group: u32) -> u32 {
+        let from = self.touched.partition_point(|&(g, _, _)| g < group);
+        let those = self.touched.iter().skip(from).take_while(|&&(g, _, _)| g == group);
+        u32::try_from(those.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the nodes of a slot count for the choice.
+    pub(crate) fn does_count(&self, slot: u32) -> bool {
+        self.counts.get(slot as usize).copied().unwrap_or(false)
     }
 
     /// Whether `node` is one that its group does not speak for.
@@ -150,15 +165,26 @@ const MAX_NEEDS: usize = 64;
 
 /// What one look at the cluster found; the rest is in the scratch.
 pub(crate) struct Survey {
-    /// Whether the user's own nodelist stays.
-    pub own_nodes: bool,
+    /// The one node of the user's own nodelist, which stays.
+    pub own_node: Option<u32>,
     /// Partition sets times needs.
     pub stride: usize,
 }
 
 impl Survey {
-    /// Looks at partitions, then at nodes.
+    /// Looks at partitions, then at all nodes.
     pub(crate) fn take<V: RoomView>(
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Self, Reason> {
+        let survey = Self::of_partitions(ctx, job, scratch)?;
+        survey.look(ctx, job, scratch);
+        Ok(survey)
+    }
+
+    /// Looks at partitions: which would accept the job, and what it takes there.
+    pub(crate) fn of_partitions<V: RoomView>(
         ctx: &Context<'_, V>,
         job: &JobRequest<'_>,
         scratch: &mut Scratch,
@@ -199,19 +225,45 @@ impl Survey {
             scratch.pset_needs.push(bits);
         }
 
-        let survey = Self { own_nodes: nodelist.is_some(), stride: scratch.needs.len() };
+        let survey = Self { own_node: node, stride: scratch.needs.len() };
         let exclude = job.exclude.filter(|l| follow && !l.is_empty());
         survey.touch(ctx, exclude, scratch)?;
+        Ok(survey)
+    }
+
+    /// Looks at nodes: the user's own, or all.
+    pub(crate) fn look<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        scratch: &mut Scratch,
+    ) {
+        self.begin(ctx, scratch);
+        match self.own_node {
+            Some(node) => self.look_at(ctx, job, node, scratch),
+            None => self.look_at_groups(ctx, job, 0, scratch),
+        }
+        self.cost_partitions(ctx, scratch);
+    }
+
+    /// Looks at the nodes whose groups do not stand in order; the rest is the quick
+    /// survey's.
+    pub(crate) fn look_at_the_rest<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        job: &JobRequest<'_>,
+        ordered: usize,
+        scratch: &mut Scratch,
+    ) {
+        self.begin(ctx, scratch);
+        self.look_at_groups(ctx, job, ordered, scratch);
+    }
+
+    fn begin<V: RoomView>(&self, ctx: &Context<'_, V>, scratch: &mut Scratch) {
         scratch.fits.clear();
         scratch.batch.len = 0;
         scratch.slots.clear();
-        scratch.slots.resize(roster.psets.len() * survey.stride, Spread::default());
-        match node {
-            Some(node) => survey.look_at(ctx, job, node, scratch),
-            None => survey.look_at_all(ctx, job, scratch),
-        }
-        survey.cost_partitions(ctx, scratch);
-        Ok(survey)
+        scratch.slots.resize(ctx.roster.psets.len() * self.stride, Spread::default());
     }
 
     /// Whether any node has room.
@@ -249,11 +301,13 @@ impl Survey {
         Ok(())
     }
 
-    /// The whole cluster, group by group.
-    fn look_at_all<V: RoomView>(
+    /// The groups from number `from` on, and every node that its group does not speak
+    /// for.
+    fn look_at_groups<V: RoomView>(
         &self,
         ctx: &Context<'_, V>,
         job: &JobRequest<'_>,
+        from: usize,
         scratch: &mut Scratch,
     ) {
         // No need can be met below these.
@@ -261,8 +315,12 @@ impl Survey {
         let least_mem = scratch.needs.iter().map(|n| n.on(1).1).min().unwrap_or(0);
         let (mut weigher, touched) = Weigher::new(ctx, job, self.stride, scratch);
         let mut rest = touched;
-        for i in 0..ctx.rooms.group_count() {
+        for i in from..ctx.rooms.group_count() {
             let Some((cpus, mem, pset)) = ctx.rooms.shape(i) else { break };
+            if cpus == 0 {
+                // Full, as all that follow.
+                break;
+            }
             if cpus < least_cpus || mem < least_mem {
                 continue;
             }
@@ -306,7 +364,7 @@ impl Survey {
     }
 
     /// The least loss of each partition.
-    fn cost_partitions<V: RoomView>(&self, ctx: &Context<'_, V>, scratch: &mut Scratch) {
+    pub(crate) fn cost_partitions<V: RoomView>(&self, ctx: &Context<'_, V>, scratch: &mut Scratch) {
         let roster = ctx.roster;
         scratch.costs.clear();
         scratch.costs.resize(roster.partitions.len(), f64::INFINITY);

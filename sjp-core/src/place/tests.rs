@@ -648,3 +648,94 @@ proptest! {
         }
     }
 }
+
+/// More nodes of more kinds, threads, reservations ahead, and settings.
+fn any_busy_site() -> impl Strategy<Value = (Site, Vec<crate::cluster::Reservation>)> {
+    let any = (0usize..4, 0u32..=64, 0u64..=64, 0u8..12, 1u32..3);
+    let settings = (0.0..0.6f64, 0.0..0.3f64, proptest::option::of(0.0..2.0f64), 0.0..0.3f64);
+    (proptest::collection::vec(any, 1..60), proptest::bool::ANY, settings).prop_map(
+        |(list, cores, settings)| {
+            let mut site = Site::slim_and_fat();
+            site.partitions.push(partition("mixed", 10));
+            site.partitions
+                .push(Partition { default_time: Limit::At(600), ..partition("late", 8) });
+            if cores {
+                site.config.select_params = vec!["CR_CORE_MEMORY".to_owned()];
+            }
+            let policy = &mut site.policy;
+            (policy.tolerance, policy.min_gain_share, policy.min_gain, policy.min_ratio_gain) =
+                settings;
+            let mut reserved = Vec::new();
+            site.nodes.clear();
+            for (i, (kind, used, mem, luck, threads)) in list.into_iter().enumerate() {
+                let (parts, total): (&[&str], u64) = match kind {
+                    0 => (&["slim"], 256_000),
+                    1 => (&["fat", "late"], 1_024_000),
+                    2 => (&["late"], 384_000),
+                    _ => (&["slim", "mixed"], 512_000),
+                };
+                let name = format!("n{i:02}");
+                let made =
+                    node(&name, parts, 64, total, (used / threads * threads, total / 64 * mem));
+                if luck == 1 {
+                    reserved.push(crate::cluster::Reservation {
+                        nodes: vec![name],
+                        whole_nodes: true,
+                        start: 1000 + 7200,
+                        end: 1_000_000,
+                        ..Default::default()
+                    });
+                }
+                site.nodes.push(Node { usable: luck > 0, threads_per_core: threads, ..made });
+            }
+            (site, reserved)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn the_quick_survey_finds_what_the_whole_one_finds(
+        (site, reservations) in any_busy_site(),
+        cpus in 1u32..40, mb in 1u64..300_000, per_cpu: bool, limit in 0usize..3,
+        promised in proptest::collection::btree_map(0u32..60, (0u32..40, 0u32..200_000), 0..20),
+    ) {
+        let roster = site.roster();
+        let ledger = Ledger::new();
+        let rooms = build_rooms(&roster, &RoomsInput {
+            nodes: &site.nodes,
+            nodes_asked_at: 1000.0,
+            reservations: &reservations,
+            jobs: &[],
+            ledger: &ledger,
+            qos: &[],
+            config: &site.config,
+            now: 1000,
+        });
+        let promised: Vec<Promised> = promised
+            .into_iter()
+            .map(|(node, (cpus, mem))| Promised { node, cpus, mem })
+            .collect();
+        let ctx = Context { roster: &roster, rooms: &rooms, promised: &promised, now: 1000, permitted: None };
+        let mut job = job(cpus, mb);
+        job.time_limit = [Limit::At(30), Limit::At(300), Limit::Unset][limit];
+        if per_cpu {
+            job.mem = MemPer::Cpu(MemMb(1 + mb / u64::from(cpus)));
+        }
+        let mut scratch = Scratch::new();
+        let quick = choose(&ctx, &job, &mut scratch);
+        let whole = Survey::take(&ctx, &job, &mut scratch).and_then(|survey| {
+            if survey.has_room(&scratch) { Ok(survey.by_room(&ctx, &job, &mut scratch)) } else { Err(Reason::NoRoom) }
+        });
+        match (quick, whole) {
+            (Ok(mut quick), Ok(whole)) => {
+                prop_assert!((quick.loss - whole.loss).abs() < 1e-9);
+                quick.loss = whole.loss;
+                prop_assert_eq!(quick, whole);
+            }
+            (quick, whole) => prop_assert_eq!(quick.err(), whole.err()),
+        }
+    }
+}

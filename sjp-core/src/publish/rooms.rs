@@ -78,6 +78,7 @@ pub fn build_rooms(roster: &Roster, input: &RoomsInput<'_>) -> Rooms {
             list.push(i);
         }
     }
+    groups.sort_by(|(a, _), (b, _)| a.order(b));
     let mut rooms = Rooms::default();
     for (g, (mut group, list)) in groups.into_iter().enumerate() {
         group.first = u32::try_from(rooms.members.len()).unwrap_or(u32::MAX);
