@@ -435,19 +435,33 @@ fn uid(user: &str) -> Result<u32, Problem> {
     id.parse().map_err(|_| bad("User", user))
 }
 
-/// The caps of every QOS: limits and flags from sacctmgr, use from slurmctld.
+/// The caps of every QOS: use, and limits where somebody's use shows them, from
+/// slurmctld; the other limits and the flags from sacctmgr.
 #[must_use]
 pub fn caps(limits: &[Qos], used: &[QosCaps]) -> Vec<QosCaps> {
     let used: HashMap<&str, &QosCaps> = used.iter().map(|q| (q.name.as_str(), q)).collect();
     let small = |n: Option<u64>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+    // What slurmctld shows counts already; what sacctmgr said may be older.
+    let live = |shown: Option<u32>, nobody: bool, said: Option<u32>| match nobody {
+        true => shown.or(said),
+        false => shown,
+    };
     limits
         .iter()
         .map(|q| {
             let use_ = used.get(q.name.as_str()).copied().cloned().unwrap_or_default();
             QosCaps {
                 name: q.name.clone(),
-                max_cpus_per_user: small(q.max_cpus_per_user).or(use_.max_cpus_per_user),
-                max_cpus_per_account: small(q.max_cpus_per_account).or(use_.max_cpus_per_account),
+                max_cpus_per_user: live(
+                    use_.max_cpus_per_user,
+                    use_.used_by_user.is_empty(),
+                    small(q.max_cpus_per_user),
+                ),
+                max_cpus_per_account: live(
+                    use_.max_cpus_per_account,
+                    use_.used_by_account.is_empty(),
+                    small(q.max_cpus_per_account),
+                ),
                 can_reject: q.can_reject() || use_.can_reject,
                 ..use_
             }
@@ -545,6 +559,12 @@ mod tests {
         let caps = caps(&limits, &parsed.records);
         assert_eq!(caps[0].max_cpus_per_user, Some(8));
         assert_eq!(caps[1], parsed.records[0]);
+        // Raised or taken off since sacctmgr was asked.
+        let old = Qos { name: "normal".into(), max_cpus_per_user: Some(8), ..Qos::default() };
+        let live = super::caps(std::slice::from_ref(&old), &parsed.records);
+        assert_eq!(live[0].max_cpus_per_user, Some(160));
+        let open = QosCaps { max_cpus_per_user: None, ..parsed.records[0].clone() };
+        assert_eq!(super::caps(&[old], &[open])[0].max_cpus_per_user, None);
         assert_eq!(assoc_mgr("no such thing").errors.len(), 1);
     }
 

@@ -3,6 +3,7 @@
 
 use crate::config::Config;
 use sjp_core::cluster::{Job, MarkedJob, Node, Partition, QosCaps, Reservation, SlurmConfig};
+use sjp_core::limits::pulse::Caps;
 use std::fmt;
 use std::future::Future;
 use thiserror::Error;
@@ -19,6 +20,32 @@ pub struct Records<T> {
 
 /// A user whose associations name partitions: uid, account, partitions.
 pub type BoundUser = (u32, Option<String>, Vec<String>);
+
+/// What one association lets a user use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserQos {
+    /// User id.
+    pub uid: u32,
+    /// User name.
+    pub user: String,
+    /// Account.
+    pub account: String,
+    /// The partition that it is for; `None`: any.
+    pub partition: Option<String>,
+    /// QOS that it lets the user use.
+    pub qos: Vec<String>,
+}
+
+/// What associations say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Associations {
+    /// Users bound to partitions.
+    pub bound: Vec<BoundUser>,
+    /// Who may use which QOS; `None` where nobody needs to know.
+    pub qos: Option<Vec<UserQos>>,
+    /// One line for each row that could not be read.
+    pub errors: Vec<String>,
+}
 
 /// Why a reading gave nothing.
 #[derive(Debug, Error)]
@@ -54,23 +81,26 @@ pub enum Kind {
     Queue,
     /// CPU caps of QOS.
     Qos,
-    /// Users bound to partitions.
-    BoundUsers,
+    /// Associations.
+    Associations,
     /// AdminComments.
     Marks,
+    /// CPU caps of QOS as the database has them now.
+    Limits,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Nodes,
         Self::Partitions,
         Self::Config,
         Self::Reservations,
         Self::Queue,
         Self::Qos,
-        Self::BoundUsers,
+        Self::Associations,
         Self::Marks,
+        Self::Limits,
     ];
 
     /// A word or two for logs and the status.
@@ -83,8 +113,9 @@ impl Kind {
             Self::Reservations => "reservations",
             Self::Queue => "queue",
             Self::Qos => "qos",
-            Self::BoundUsers => "associations",
+            Self::Associations => "associations",
             Self::Marks => "marks",
+            Self::Limits => "qos limits",
         }
     }
 }
@@ -123,8 +154,12 @@ pub trait Cluster: Send + Sync + 'static {
     /// CPU caps of QOS, with their use.
     fn qos_caps(&self) -> impl Future<Output = Result<Records<QosCaps>, ReadError>> + Send;
 
-    /// Users whose associations are bound to partitions.
-    fn bound_users(&self) -> impl Future<Output = Result<Records<BoundUser>, ReadError>> + Send;
+    /// CPU caps of every QOS, by name, as they are set now.
+    fn qos_limits(&self)
+    -> impl Future<Output = Result<Records<(String, Caps)>, ReadError>> + Send;
+
+    /// What associations say of users.
+    fn associations(&self) -> impl Future<Output = Result<Associations, ReadError>> + Send;
 
     /// How many jobs' marks are worth asking for at once.
     fn marks_at_once(&self) -> usize {

@@ -2,13 +2,14 @@
 //! counts what is in flight, remembers when it was asked, and takes updates.
 
 use crate::actuator::{Actuator, Answer, Update};
-use crate::ports::{BoundUser, Cluster, Kind, ReadError, Records};
+use crate::ports::{Associations, Cluster, Kind, ReadError, Records};
 use parking_lot::Mutex;
 use sjp_core::cluster::{
     Job, JobState, MarkedJob, Node, Partition, QosCaps, Reservation, SlurmConfig,
 };
+use sjp_core::limits::pulse::Caps;
 use sjp_core::units::{Cpus, MemMb, MemPer};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -27,6 +28,10 @@ pub struct Inner {
     pub panic: Option<Kind>,
     pub updates: Vec<Update>,
     pub answers: Vec<Answer>,
+    /// CPU caps of QOS, as the database has them.
+    pub caps: BTreeMap<String, Caps>,
+    pub qos: Vec<QosCaps>,
+    pub associations: Associations,
     /// Whether the queue tells AdminComments.
     pub marks_in_queue: bool,
 }
@@ -142,11 +147,15 @@ impl Cluster for Fake {
     }
 
     async fn qos_caps(&self) -> Result<Records<QosCaps>, ReadError> {
-        self.answer(Kind::Qos, |_| records(Vec::new())).await
+        self.answer(Kind::Qos, |inner| records(inner.qos.clone())).await
     }
 
-    async fn bound_users(&self) -> Result<Records<BoundUser>, ReadError> {
-        self.answer(Kind::BoundUsers, |_| records(Vec::new())).await
+    async fn qos_limits(&self) -> Result<Records<(String, Caps)>, ReadError> {
+        self.answer(Kind::Limits, |inner| records(inner.caps.clone().into_iter().collect())).await
+    }
+
+    async fn associations(&self) -> Result<Associations, ReadError> {
+        self.answer(Kind::Associations, |inner| inner.associations.clone()).await
     }
 }
 

@@ -65,7 +65,8 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
     let mut waiting = Waiting::new(unix_now());
     let mut readings = Vec::new();
     // How marks are best read depends on Slurm's version: its settings first.
-    let kinds = Kind::ALL.into_iter().filter(|&k| k != Kind::Marks && k != Kind::Config);
+    let asked_for = |k: &Kind| !matches!(k, Kind::Marks | Kind::Config | Kind::Limits);
+    let kinds = Kind::ALL.into_iter().filter(asked_for);
     for kind in std::iter::once(Kind::Config).chain(kinds) {
         look(&mut reads, &mut world, &mut waiting, kind, Vec::new(), &mut readings).await;
     }
@@ -146,7 +147,8 @@ fn seen(reading: &Reading) -> String {
             format!("{} pending, {} with nodes", count(JobState::Pending), count(JobState::Active))
         }
         Reading::Qos(r) => format!("{} QOS", r.list.len()),
-        Reading::BoundUsers(r) => format!("{} users bound to partitions", r.list.len()),
+        Reading::Associations(a) => format!("{} users bound to partitions", a.bound.len()),
+        Reading::Limits(r) => format!("caps of {} QOS", r.list.len()),
         Reading::Marks(_, r) => format!("{} marks", r.list.len()),
     }
 }

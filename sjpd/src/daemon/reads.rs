@@ -41,8 +41,9 @@ pub fn pace(kind: Kind, config: &Config) -> Pace {
         Kind::Config => (c.config_poll_interval, 10.0, Duration::from_secs(1)),
         Kind::Reservations => (c.reservation_poll_interval, 10.0, Duration::from_secs(1)),
         Kind::Qos => (c.qos_poll_interval, 10.0, Duration::from_secs(2)),
-        Kind::BoundUsers => (ASSOCIATIONS, 100.0, Duration::from_secs(10)),
+        Kind::Associations => (ASSOCIATIONS, 100.0, Duration::from_secs(10)),
         Kind::Marks => (MARKS, 20.0, MARKS),
+        Kind::Limits => (c.act_interval, 10.0, Duration::from_secs(1)),
     };
     Pace { interval, factor, soonest }
 }
@@ -202,7 +203,8 @@ async fn read<C: Cluster>(cluster: &C, kind: Kind, ids: Vec<u32>) -> Result<Read
         Kind::Reservations => Reading::Reservations(cluster.reservations().await?),
         Kind::Queue => Reading::Queue(cluster.queue().await?),
         Kind::Qos => Reading::Qos(cluster.qos_caps().await?),
-        Kind::BoundUsers => Reading::BoundUsers(cluster.bound_users().await?),
+        Kind::Associations => Reading::Associations(cluster.associations().await?),
+        Kind::Limits => Reading::Limits(cluster.qos_limits().await?),
         Kind::Marks => {
             let records = cluster.marks(&ids).await?;
             Reading::Marks(ids, records)

@@ -116,7 +116,7 @@ async fn each_kind_keeps_its_pace_and_none_runs_twice() {
     assert_eq!(fake.seconds(Kind::Queue, t0), [0, 8, 16, 24, 32, 40, 48, 56]);
     assert_eq!(fake.seconds(Kind::Config, t0), [0, 60]);
     assert_eq!(fake.seconds(Kind::Reservations, t0), [0, 20, 40, 60]);
-    assert_eq!(fake.seconds(Kind::BoundUsers, t0), [0]);
+    assert_eq!(fake.seconds(Kind::Associations, t0), [0]);
     assert_eq!(fake.count(Kind::Marks), 0, "observe needs no marks");
     assert_eq!(fake.inner.lock().most_in_flight, 1);
     assert!(run.status().table.generation >= 60);
@@ -209,7 +209,7 @@ async fn a_restarted_slurmctld_is_read_anew() {
     sleep(55 * S).await;
     run.fake.inner.lock().boot = "later".into();
     sleep(7 * S).await;
-    assert_eq!(run.fake.seconds(Kind::BoundUsers, run.t0), [0, 60], "not after ten minutes");
+    assert_eq!(run.fake.seconds(Kind::Associations, run.t0), [0, 60], "not after ten minutes");
     run.stop().await;
 }
 

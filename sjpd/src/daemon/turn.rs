@@ -19,7 +19,7 @@ impl<C: Cluster> Daemon<C> {
         // How the queue and accounting are read depends on Slurm's settings.
         let configured = self.world.asked(Kind::Config).is_some();
         for kind in Kind::ALL.into_iter().filter(|&k| configured || !needs_config(k)) {
-            if kind != Kind::Marks && self.reads.ready(kind, now) {
+            if !matches!(kind, Kind::Marks | Kind::Limits) && self.reads.ready(kind, now) {
                 self.reads.start(kind, now, Vec::new());
             }
         }
@@ -35,6 +35,7 @@ impl<C: Cluster> Daemon<C> {
         let configured = self.world.asked(Kind::Config).is_some();
         let due = self.reads.next(now, |kind| match kind {
             Kind::Marks => !self.wanted.is_empty(),
+            Kind::Limits => false,
             kind => configured || !needs_config(kind),
         });
         let alive = self.notify.next(now);
@@ -112,13 +113,15 @@ impl<C: Cluster> Daemon<C> {
             Kind::Config => {
                 if boot.is_some() && boot_time(&self.world) != boot {
                     tracing::info!("slurmctld was restarted or reconfigured");
-                    for kind in [Kind::Partitions, Kind::Reservations, Kind::Qos, Kind::BoundUsers]
+                    for kind in
+                        [Kind::Partitions, Kind::Reservations, Kind::Qos, Kind::Associations]
                     {
                         self.reads.hasten(kind, now);
                     }
                 }
             }
-            Kind::Partitions | Kind::Reservations | Kind::Qos | Kind::BoundUsers => {}
+            Kind::Limits => {}
+            Kind::Partitions | Kind::Reservations | Kind::Qos | Kind::Associations => {}
         }
     }
 
@@ -266,7 +269,7 @@ impl<C: Cluster> Daemon<C> {
 
 /// Kinds whose command or meaning depends on Slurm's version and settings.
 fn needs_config(kind: Kind) -> bool {
-    matches!(kind, Kind::Queue | Kind::Qos | Kind::BoundUsers | Kind::Marks)
+    matches!(kind, Kind::Queue | Kind::Qos | Kind::Associations | Kind::Marks | Kind::Limits)
 }
 
 /// When slurmctld came up, as it prints it.

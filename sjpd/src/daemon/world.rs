@@ -1,7 +1,8 @@
 //! What is known of the cluster, and how old it is.
 
-use crate::ports::{BoundUser, Kind, Records};
+use crate::ports::{Associations, BoundUser, Kind, Records, UserQos};
 use sjp_core::cluster::{Job, MarkedJob, Node, Partition, QosCaps, Reservation, SlurmConfig};
+use sjp_core::limits::pulse::Caps;
 use sjp_core::publish::is_tied;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -50,8 +51,10 @@ pub enum Reading {
     Queue(Records<Job>),
     /// CPU caps.
     Qos(Records<QosCaps>),
-    /// Users bound to partitions.
-    BoundUsers(Records<BoundUser>),
+    /// Associations.
+    Associations(Associations),
+    /// CPU caps as the database has them.
+    Limits(Records<(String, Caps)>),
     /// AdminComments: what was asked for, and the answer.
     Marks(Vec<u32>, Records<MarkedJob>),
 }
@@ -90,6 +93,10 @@ pub struct World {
     pub qos: Vec<QosCaps>,
     /// Users bound to partitions.
     pub bound_users: Vec<BoundUser>,
+    /// Who may use which QOS; `None`: not known.
+    pub user_qos: Option<Vec<UserQos>>,
+    /// CPU caps of QOS as the database had them when it was last asked.
+    pub limits: Vec<(String, Caps)>,
     /// How each kind of reading went.
     pub last: BTreeMap<Kind, Last>,
     /// Whether something that the roster is made of has changed since it was
@@ -128,7 +135,7 @@ impl World {
     pub fn complete(&self) -> bool {
         let needed = [Kind::Nodes, Kind::Partitions, Kind::Config, Kind::Queue, Kind::Reservations];
         needed.iter().all(|&k| self.asked(k).is_some())
-            && [Kind::Qos, Kind::BoundUsers].iter().all(|&k| self.tried(k))
+            && [Kind::Qos, Kind::Associations].iter().all(|&k| self.tried(k))
     }
 
     /// Whether one of `nodes` has other allocations than when it was last read,
@@ -189,10 +196,15 @@ impl World {
                 self.qos = records.list;
                 (Kind::Qos, records.errors)
             }
-            Reading::BoundUsers(records) => {
-                self.roster_stale |= self.bound_users != records.list;
-                self.bound_users = records.list;
-                (Kind::BoundUsers, records.errors)
+            Reading::Associations(read) => {
+                self.roster_stale |= self.bound_users != read.bound;
+                self.bound_users = read.bound;
+                self.user_qos = read.qos;
+                (Kind::Associations, read.errors)
+            }
+            Reading::Limits(records) => {
+                self.limits = records.list;
+                (Kind::Limits, records.errors)
             }
             Reading::Marks(_, records) => (Kind::Marks, records.errors),
         };
@@ -286,7 +298,7 @@ mod tests {
         world.take(Reading::Config(Box::default()), asked, zero);
         world.take(Reading::Queue(Records::default()), asked, zero);
         world.failed(Kind::Qos, "no slurmdbd".into());
-        world.failed(Kind::BoundUsers, "no slurmdbd".into());
+        world.failed(Kind::Associations, "no slurmdbd".into());
         world.failed(Kind::Reservations, "busy".into());
         assert!(!world.complete(), "reservations are needed");
         world.take(Reading::Reservations(Records::default()), asked, zero);

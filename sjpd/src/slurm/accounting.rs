@@ -1,7 +1,7 @@
 //! What accounting adds to a cluster, and when it counts at all: CPU caps of
 //! QOS, and users whose associations are bound to partitions.
 
-use crate::ports::BoundUser;
+use crate::ports::{Associations, UserQos};
 use sjp_core::cluster::{QosCaps, SlurmConfig};
 use sjp_slurm::accounting::Assoc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,22 +79,52 @@ pub fn bound(associations: &[Assoc], cluster: &str) -> Vec<(String, String, Vec<
         .collect()
 }
 
-/// The same with uids; users whom this host does not know are left out, and
-/// named. May ask a directory service: not to be called on the loop's thread.
+/// Who may use which QOS in `cluster`: the rows of users, still without uids.
 #[must_use]
-pub fn with_uids(bound: Vec<(String, String, Vec<String>)>) -> (Vec<BoundUser>, Vec<String>) {
+pub fn users_of(associations: &[Assoc], cluster: &str) -> Vec<UserQos> {
+    let here = |a: &&Assoc| a.cluster.as_deref().is_none_or(|c| c.eq_ignore_ascii_case(cluster));
+    let row = |a: &Assoc| {
+        Some(UserQos {
+            uid: 0,
+            user: a.user.clone()?,
+            account: a.account.clone(),
+            partition: a.partition.clone(),
+            qos: a.qos.clone(),
+        })
+    };
+    associations.iter().filter(here).filter_map(row).collect()
+}
+
+/// Both with uids; users whom this host does not know are left out, and named.
+/// May ask a directory service: not to be called on the loop's thread.
+#[must_use]
+pub fn with_uids(
+    bound: Vec<(String, String, Vec<String>)>,
+    users: Option<Vec<UserQos>>,
+) -> (Associations, Vec<String>) {
     let mut uids: BTreeMap<String, Option<u32>> = BTreeMap::new();
-    let (mut users, mut unknown) = (Vec::new(), BTreeSet::new());
-    for (user, account, partitions) in bound {
-        let uid = *uids.entry(user.clone()).or_insert_with(|| {
-            nix::unistd::User::from_name(&user).ok().flatten().map(|u| u.uid.as_raw())
-        });
-        match uid {
-            Some(uid) => users.push((uid, Some(account), partitions)),
-            None => _ = unknown.insert(user),
+    let mut unknown = BTreeSet::new();
+    let mut find = |user: &str| {
+        let ask = || nix::unistd::User::from_name(user).ok().flatten().map(|u| u.uid.as_raw());
+        let uid = *uids.entry(user.to_owned()).or_insert_with(ask);
+        if uid.is_none() {
+            unknown.insert(user.to_owned());
         }
-    }
-    (users, unknown.into_iter().collect())
+        uid
+    };
+    let bound = bound
+        .into_iter()
+        .filter_map(|(user, account, partitions)| Some((find(&user)?, Some(account), partitions)))
+        .collect();
+    let known = |row: UserQos, uid: Option<u32>| Some(UserQos { uid: uid?, ..row });
+    let qos = users.map(|rows| {
+        let with_uid = |row: UserQos| {
+            let uid = find(&row.user);
+            known(row, uid)
+        };
+        rows.into_iter().filter_map(with_uid).collect()
+    });
+    (Associations { bound, qos, errors: Vec::new() }, unknown.into_iter().collect())
 }
 
 #[cfg(test)]
@@ -165,8 +195,23 @@ mod tests {
     #[test]
     fn users_become_uids_and_unknown_ones_are_named() {
         let list = |user: &str| (user.to_owned(), "a".to_owned(), vec!["slim".to_owned()]);
-        let (users, unknown) = with_uids(vec![list("root"), list("no such user here")]);
-        assert_eq!(users, [(0, Some("a".to_owned()), vec!["slim".to_owned()])]);
+        let rows = ["root", "no such user here"].map(|user| Assoc {
+            cluster: Some("here".into()),
+            account: "a".into(),
+            user: Some(user.into()),
+            qos: vec!["flex".into()],
+            ..Assoc::default()
+        });
+        let elsewhere = Assoc { cluster: Some("there".into()), ..rows[0].clone() };
+        let account = Assoc { user: None, ..rows[0].clone() };
+        let users = users_of(&[rows[0].clone(), rows[1].clone(), elsewhere, account], "Here");
+        assert_eq!(users.len(), 2);
+        let bound = vec![list("root"), list("no such user here")];
+        let (read, unknown) = with_uids(bound, Some(users));
+        assert_eq!(read.bound, [(0, Some("a".to_owned()), vec!["slim".to_owned()])]);
+        let qos = read.qos.unwrap();
+        assert_eq!(qos.len(), 1);
+        assert_eq!((qos[0].uid, qos[0].user.as_str(), qos[0].qos.len()), (0, "root", 1));
         assert_eq!(unknown, ["no such user here"]);
     }
 }

@@ -2,14 +2,15 @@
 //! print what, and what the output means, is `sjp-slurm`'s business; this
 //! adapter runs the commands.
 
-use super::accounting::{Enforced, bound, counting, with_uids};
+use super::accounting::{Enforced, bound, counting, users_of, with_uids};
 use super::runner::Runner;
-use crate::config::Config;
+use crate::config::{Config, LimitsMode};
 use crate::daemon::preflight::release;
-use crate::ports::{BoundUser, Cluster, Kind, ReadError, Records};
+use crate::ports::{Associations, Cluster, Kind, ReadError, Records};
 use jiff::tz::TimeZone;
 use parking_lot::RwLock;
 use sjp_core::cluster::{Job, MarkedJob, Node, Partition, QosCaps, Reservation, SlurmConfig};
+use sjp_core::limits::pulse::Caps;
 use sjp_slurm::accounting::Qos;
 use sjp_slurm::{Parsed, Problem, accounting, nodes, partitions, reservations, squeue};
 use std::collections::HashSet;
@@ -48,6 +49,8 @@ struct Tools {
     scontrol: PathBuf,
     squeue: PathBuf,
     sacctmgr: PathBuf,
+    /// Whether it matters who may use which QOS.
+    flex: bool,
 }
 
 impl Tools {
@@ -61,6 +64,7 @@ impl Tools {
             scontrol: path("scontrol"),
             squeue: path("squeue"),
             sacctmgr: path("sacctmgr"),
+            flex: config.limits.mode == LimitsMode::Flex,
         }
     }
 }
@@ -117,13 +121,9 @@ impl SlurmCommands {
                 return Some(limits.clone());
             }
         }
-        let tools = self.tools();
-        let read = match tools.runner.run(&tools.sacctmgr, accounting::QOS_ARGS).await {
-            Ok(output) => records("sacctmgr show qos", accounting::qos(&output.text)),
-            Err(error) => Err(error.into()),
-        };
+        let read = self.read_limits().await;
         let limits = match read {
-            Ok(records) => Some(Arc::new(records.list)),
+            Ok(records) => return Some(self.keep_limits(records.list)),
             Err(error) => {
                 tracing::warn!("{error}; the limits of QOS stay as they were");
                 known.map(|(_, limits)| limits)
@@ -133,6 +133,19 @@ impl SlurmCommands {
         let kept = limits.clone().unwrap_or_default();
         *self.limits.write() = Some((Instant::now(), kept));
         limits.filter(|l| !l.is_empty())
+    }
+
+    /// The limits of every QOS, from the database.
+    async fn read_limits(&self) -> Result<Records<Qos>, ReadError> {
+        let tools = self.tools();
+        let output = tools.runner.run(&tools.sacctmgr, accounting::QOS_ARGS).await?;
+        records("sacctmgr show qos", accounting::qos(&output.text))
+    }
+
+    fn keep_limits(&self, limits: Vec<Qos>) -> Arc<Vec<Qos>> {
+        let limits = Arc::new(limits);
+        *self.limits.write() = Some((Instant::now(), limits.clone()));
+        limits
     }
 
     async fn scontrol(&self, args: &[&str]) -> Result<String, ReadError> {
@@ -267,23 +280,37 @@ impl Cluster for SlurmCommands {
         Ok(Records { list: counting(caps, enforced), errors: used.errors })
     }
 
-    async fn bound_users(&self) -> Result<Records<BoundUser>, ReadError> {
+    async fn qos_limits(&self) -> Result<Records<(String, Caps)>, ReadError> {
+        let Records { list, errors } = self.read_limits().await?;
+        let small = |n: Option<u64>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let caps = |q: &Qos| {
+            let user = small(q.max_cpus_per_user);
+            (q.name.clone(), Caps { user, account: small(q.max_cpus_per_account) })
+        };
+        let caps = list.iter().map(caps).collect();
+        self.keep_limits(list);
+        Ok(Records { list: caps, errors })
+    }
+
+    async fn associations(&self) -> Result<Associations, ReadError> {
         let facts = self.facts();
         if !facts.enforced.associations {
-            return Ok(Records::default());
+            return Ok(Associations::default());
         }
         let tools = self.tools();
         let output = tools.runner.run(&tools.sacctmgr, accounting::ASSOC_ARGS).await?;
         let rows = records("sacctmgr show assoc", accounting::assoc(&output.text))?;
         let bound = bound(&rows.list, &facts.cluster);
+        let users = tools.flex.then(|| users_of(&rows.list, &facts.cluster));
         // A directory service may take its time.
-        let (list, unknown) = tokio::task::spawn_blocking(move || with_uids(bound))
+        let (mut read, unknown) = tokio::task::spawn_blocking(move || with_uids(bound, users))
             .await
-            .map_err(|_| ReadError::CutOff(Kind::BoundUsers))?;
+            .map_err(|_| ReadError::CutOff(Kind::Associations))?;
         if !unknown.is_empty() {
             tracing::debug!(users = unknown.join(","), "users of associations not known here");
         }
-        Ok(Records { list, errors: rows.errors })
+        read.errors = rows.errors;
+        Ok(read)
     }
 
     fn marks_at_once(&self) -> usize {
