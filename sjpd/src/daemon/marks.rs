@@ -45,6 +45,8 @@ pub struct MarkBook {
     /// When jobs were changed last, Unix seconds: a queue asked for earlier
     /// does not show it.
     changed: HashMap<u32, f64>,
+    /// When the last queue was asked for, Unix seconds.
+    asked: f64,
 }
 
 impl MarkBook {
@@ -108,10 +110,10 @@ impl MarkBook {
     /// Takes in a queue asked for at `asked` (Unix seconds): learns the marks
     /// it tells, and forgets what has left it.
     pub fn see_queue(&mut self, jobs: &[Job], asked: f64) {
+        self.asked = asked;
         for job in jobs.iter().filter(|j| j.state == JobState::Pending) {
             let Some(comment) = &job.admin_comment else { continue };
-            let older = self.changed.get(&job.id).is_some_and(|&at| asked <= at);
-            if !older && !self.in_hand.contains(&job.id) {
+            if !self.is_older(job.id) && !self.in_hand.contains(&job.id) {
                 self.known.insert(key(job), Known { mark: Mark::parse(comment) });
             }
         }
@@ -139,8 +141,14 @@ impl MarkBook {
         }
     }
 
+    /// Whether the last queue was asked for before the job was changed last.
+    fn is_older(&self, job: u32) -> bool {
+        self.changed.get(&job).is_some_and(|&at| self.asked <= at)
+    }
+
     /// Pending jobs with a mark of sjp's that may be changed now: nothing of
-    /// theirs is under way, refused a moment ago, or told by a dry run.
+    /// theirs is under way, refused a moment ago, or told by a dry run, and the
+    /// queue shows what was changed last.
     pub fn ours<'a>(
         &'a self,
         jobs: &'a [Job],
@@ -148,6 +156,7 @@ impl MarkBook {
     ) -> impl Iterator<Item = (&'a Job, &'a Mark)> {
         jobs.iter().filter(|j| j.state == JobState::Pending).filter_map(move |job| {
             let busy = self.in_hand.contains(&job.id)
+                || self.is_older(job.id)
                 || self.told.contains(&job.id)
                 || self.resting.get(&job.id).is_some_and(|&(until, _)| now < until);
             let mark = self.known.get(&key(job))?.mark.as_ref()?;
