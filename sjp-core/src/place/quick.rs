@@ -12,7 +12,7 @@
 //! What it finds is what the whole survey finds, which stays the reference, or
 //! nothing: where the order says too little, the whole survey decides.
 
-use super::survey::{GROUPED, Spread};
+use super::survey::{GROUPED, Spread, Touched};
 use super::{Context, Fit, Scratch, Survey, judge_pin, ratio};
 use crate::config::{Demand, Tie};
 use crate::publication::{MEM_UNMANAGED, RoomView, first_not};
@@ -32,6 +32,18 @@ pub(crate) struct Run {
     step: u16,
     start: usize,
     end: usize,
+}
+
+/// A node that has been promised something since its group was published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Apart {
+    node: u32,
+    group: u32,
+    pset: u16,
+    step: u16,
+    /// CPUs and MB left.
+    cpus: u32,
+    mem: u32,
 }
 
 /// What the quick survey says.
@@ -54,14 +66,17 @@ struct Search<'a> {
     mix: &'a [Demand],
 }
 
+/// What a job costs at least on a node with this much free.
+fn bound(mix: &[Demand], need: (u32, u32), cpus: u32, mem: u32) -> f64 {
+    let (c, m) = (f64::from(cpus), f64::from(mem));
+    let (jc, jm) = (f64::from(need.0), f64::from(need.1));
+    let term = |d: &Demand| d.weight * if d.mb_per_cpu * c <= m { jc } else { jm / d.mb_per_cpu };
+    mix.iter().map(term).sum()
+}
+
 impl Search<'_> {
-    /// What the job costs at least on a node with this much free.
     fn bound(&self, cpus: u32, mem: u32) -> f64 {
-        let (c, m) = (f64::from(cpus), f64::from(mem));
-        let (jc, jm) = (f64::from(self.need.0), f64::from(self.need.1));
-        let term =
-            |d: &Demand| d.weight * if d.mb_per_cpu * c <= m { jc } else { jm / d.mb_per_cpu };
-        self.mix.iter().map(term).sum()
+        bound(self.mix, self.need, cpus, mem)
     }
 
     /// The groups from the job's own ratio outwards, to one side.
@@ -105,6 +120,7 @@ impl Survey {
         admit: impl FnOnce(&mut Scratch),
     ) -> Quick {
         self.least_losses(ctx, scratch);
+        self.least_losses_apart(ctx, scratch);
         self.cost_partitions(ctx, scratch);
         if scratch.costs.iter().all(|c| c.is_infinite()) {
             return Quick::NoRoom;
@@ -125,6 +141,57 @@ impl Survey {
             runs.push(Run { pset, step, start, end });
             start = end;
         }
+    }
+
+    /// What is left of the promised nodes whose groups are among the first `end`.
+    pub(crate) fn find_apart<V: RoomView>(
+        ctx: &Context<'_, V>,
+        end: usize,
+        touched: &[Touched],
+        apart: &mut Vec<Apart>,
+    ) {
+        apart.clear();
+        for t in touched.iter().filter(|t| !t.excluded && (t.group as usize) < end) {
+            let at = t.group as usize;
+            let (Some((cpus, mem)), Some((pset, step))) = (ctx.rooms.free(at), ctx.rooms.class(at))
+            else {
+                continue;
+            };
+            let (cpus, mem) = (cpus.saturating_sub(t.promised.0), mem.saturating_sub(t.promised.1));
+            if cpus > 0 {
+                apart.push(Apart { node: t.node, group: t.group, pset, step, cpus, mem });
+            }
+        }
+    }
+
+    /// Calls `visit` with every node apart and every need that applies to it and fits:
+    /// slot, node, CPUs and MB needed.
+    fn each_apart(&self, scratch: &Scratch, mut visit: impl FnMut(usize, &Apart, (u32, u32))) {
+        for apart in &scratch.apart {
+            let mut bits = scratch.pset_needs.get(usize::from(apart.pset)).copied().unwrap_or(0);
+            while bits != 0 {
+                let class = bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let Some(need) = scratch.needs.get(class) else { continue };
+                let need = need.on(u32::from(apart.step));
+                if apart.cpus >= need.0 && apart.mem >= need.1 {
+                    visit(usize::from(apart.pset) * self.stride + class, apart, need);
+                }
+            }
+        }
+    }
+
+    fn least_losses_apart<V: RoomView>(&self, ctx: &Context<'_, V>, scratch: &mut Scratch) {
+        let mut slots = std::mem::take(&mut scratch.slots);
+        let mix = &ctx.roster.policy.demand;
+        self.each_apart(scratch, |at, apart, need| {
+            let Some(slot) = slots.get_mut(at) else { return };
+            if bound(mix, need, apart.cpus, apart.mem) < slot.least_loss - EQUAL {
+                let loss = fit_apart(scratch, apart, need, at).loss;
+                slot.least_loss = slot.least_loss.min(loss);
+            }
+        });
+        scratch.slots = slots;
     }
 
     /// Calls `visit` with every run that a need applies to, and its slot.
@@ -233,6 +300,16 @@ impl Survey {
                 all.add(end.loss, end.quotient, end.count);
             }
         });
+        self.each_apart(scratch, |at, apart, need| {
+            let value = distance(quotient(need, apart.cpus, apart.mem));
+            let far = best.is_some_and(|(_, best)| value > best + SAME);
+            if !far && scratch.counts.get(at).copied().unwrap_or(false) {
+                let fit = fit_apart(scratch, apart, need, at);
+                if fit.loss <= limit {
+                    self.keep_better(ctx, scratch, &mut best, &fit);
+                }
+            }
+        });
         let Some((winner, _)) = best else { return Quick::Unsure };
         let gains = all.worst_loss - winner.loss > margin + SAME
             || all.worst_ratio() - ratio(&winner) > policy.min_ratio_gain + SAME;
@@ -261,6 +338,22 @@ pub(crate) fn distance(quotient: f64) -> f64 {
 /// The node's free memory per CPU over the job's.
 fn quotient(need: (u32, u32), cpus: u32, mem: u32) -> f64 {
     f64::from(mem) * f64::from(need.0) / (f64::from(need.1) * f64::from(cpus))
+}
+
+/// A node apart where the job fits.
+fn fit_apart(scratch: &Scratch, apart: &Apart, need: (u32, u32), slot: usize) -> Fit {
+    let &Apart { node, group, cpus, mem, .. } = apart;
+    let left = scratch.mix.phi(cpus - need.0, mem - need.1);
+    Fit {
+        loss: scratch.mix.phi(cpus, mem) - left,
+        quotient: quotient(need, cpus, mem),
+        cpus,
+        mem,
+        group,
+        single: node,
+        slot: u32::try_from(slot).unwrap_or(u32::MAX),
+        count: 1,
+    }
 }
 
 /// Group `i`, where the job fits on a member that its group speaks for.

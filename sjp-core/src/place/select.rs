@@ -43,6 +43,7 @@ impl Survey {
         }
         let (ordered, _) = ctx.rooms.ends();
         Self::find_runs(ctx, ordered, &mut scratch.runs);
+        Self::find_apart(ctx, ordered, &scratch.touched, &mut scratch.apart);
         self.look_at_the_rest(ctx, job, ordered, scratch);
         let mut admitted = Vec::new();
         let quick = self.quickly(ctx, job, scratch, |scratch| {

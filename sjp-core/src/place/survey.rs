@@ -1,7 +1,7 @@
 //! The survey: which partitions would accept the job, and which nodes have
 //! room for it at what loss.
 
-use super::quick::Run;
+use super::quick::{Apart, Run};
 use super::{Context, judge_kind};
 use crate::capacity::{BOUNDLESS, Mix};
 use crate::config::UserChoice;
@@ -95,8 +95,9 @@ pub struct Scratch {
     /// By partition set: which needs apply, as bits.
     pub(crate) pset_needs: Vec<u64>,
     /// Nodes that their group does not speak for: promised or excluded.
-    /// `(group, node, excluded)`, sorted.
     pub(crate) touched: Vec<Touched>,
+    /// Whether they stand by group, then node; and no node twice.
+    touched_in_order: bool,
     /// Nodes with room.
     pub(crate) fits: Vec<Fit>,
     batch: Batch,
@@ -108,6 +109,8 @@ pub struct Scratch {
     pub(crate) counts: Vec<bool>,
     /// Groups that stand in order, for the quick survey.
     pub(crate) runs: Vec<Run>,
+    /// Promised nodes of such groups, with what is left there.
+    pub(crate) apart: Vec<Apart>,
 }
 
 impl Scratch {
@@ -119,8 +122,7 @@ impl Scratch {
 
     /// How many members of `group` it does not speak for.
     pub(crate) fn touched_of(&self, group: u32) -> u32 {
-        let from = self.touched.partition_point(|&(g, _, _)| g < group);
-        let those = self.touched.iter().skip(from).take_while(|&&(g, _, _)| g == group);
+        let those = self.touched.iter().filter(|t| t.group == group);
         u32::try_from(those.count()).unwrap_or(u32::MAX)
     }
 
@@ -131,7 +133,11 @@ impl Scratch {
 
     /// Whether `node` is one that its group does not speak for.
     pub(crate) fn is_touched(&self, group: u32, node: u32) -> bool {
-        self.touched.binary_search_by_key(&(group, node), |&(g, n, _)| (g, n)).is_ok()
+        if self.touched_in_order {
+            self.touched.binary_search_by_key(&(group, node), |t| (t.group, t.node)).is_ok()
+        } else {
+            self.touched.iter().any(|t| t.node == node)
+        }
     }
 }
 
@@ -157,8 +163,16 @@ impl Default for Batch {
     }
 }
 
-/// Group, node, and whether it is excluded.
-type Touched = (u32, u32, bool);
+/// A node that its group does not speak for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touched {
+    pub group: u32,
+    pub node: u32,
+    /// By the user's --exclude.
+    pub excluded: bool,
+    /// CPUs and MB promised there.
+    pub promised: (u32, u32),
+}
 
 /// Which needs can differ by partition at most; further ones are not placed.
 const MAX_NEEDS: usize = 64;
@@ -239,6 +253,7 @@ impl Survey {
         scratch: &mut Scratch,
     ) {
         self.begin(ctx, scratch);
+        Self::put_touched_in_order(scratch);
         match self.own_node {
             Some(node) => self.look_at(ctx, job, node, scratch),
             None => self.look_at_groups(ctx, job, 0, scratch),
@@ -278,30 +293,42 @@ impl Survey {
         exclude: Option<&str>,
         scratch: &mut Scratch,
     ) -> Result<(), Reason> {
-        scratch.touched.clear();
+        let touched = &mut scratch.touched;
+        touched.clear();
         for p in ctx.promised {
             if let Some(group) = ctx.rooms.group_of(p.node) {
-                scratch.touched.push((group, p.node, false));
+                let promised = (p.cpus, p.mem);
+                touched.push(Touched { group, node: p.node, excluded: false, promised });
             }
         }
+        scratch.touched_in_order = false;
         if let Some(list) = exclude {
             each_name(list, |name| {
                 let node = ctx.roster.nodes.find(name).and_then(|n| u32::try_from(n).ok());
                 if let Some(node) = node
                     && let Some(group) = ctx.rooms.group_of(node)
                 {
-                    scratch.touched.push((group, node, true));
+                    touched.push(Touched { group, node, excluded: true, promised: (0, 0) });
                 }
             })
             .ok_or(Reason::Constraint)?;
+            Self::put_touched_in_order(scratch);
         }
-        // An excluded node stays excluded when it is promised as well.
-        scratch.touched.sort_unstable_by_key(|&(g, n, out)| (g, n, !out));
-        scratch.touched.dedup_by_key(|&mut (g, n, _)| (g, n));
         Ok(())
     }
 
-    /// The groups from number `from` on, and every node that its group does not speak
+    /// What the look at every node needs; the quick survey does without.
+    fn put_touched_in_order(scratch: &mut Scratch) {
+        if scratch.touched_in_order {
+            return;
+        }
+        // An excluded node stays excluded when it is promised as well.
+        scratch.touched.sort_unstable_by_key(|t| (t.group, t.node, !t.excluded));
+        scratch.touched.dedup_by_key(|t| (t.group, t.node));
+        scratch.touched_in_order = true;
+    }
+
+    /// The groups from number `from` on, and every node that such a group does not speak
     /// for.
     fn look_at_groups<V: RoomView>(
         &self,
@@ -313,6 +340,7 @@ impl Survey {
         // No need can be met below these.
         let least_cpus = scratch.needs.iter().map(|n| n.on(1).0).min().unwrap_or(0);
         let least_mem = scratch.needs.iter().map(|n| n.on(1).1).min().unwrap_or(0);
+        let in_order = scratch.touched_in_order;
         let (mut weigher, touched) = Weigher::new(ctx, job, self.stride, scratch);
         let mut rest = touched;
         for i in from..ctx.rooms.group_count() {
@@ -330,19 +358,24 @@ impl Survey {
             let Some(group) = ctx.rooms.group(i) else { break };
             let index = u32::try_from(i).unwrap_or(u32::MAX);
             let mut count = group.count;
-            while let Some((&(g, _, _), tail)) = rest.split_first()
-                && g <= index
-            {
-                count = count.saturating_sub(u32::from(g == index));
-                rest = tail;
+            if in_order {
+                while let Some((t, tail)) = rest.split_first()
+                    && t.group <= index
+                {
+                    count = count.saturating_sub(u32::from(t.group == index));
+                    rest = tail;
+                }
+            } else {
+                let those = touched.iter().filter(|t| t.group == index).count();
+                count = count.saturating_sub(u32::try_from(those).unwrap_or(u32::MAX));
             }
             if count > 0 {
                 weigher.keep(&group, index, count, GROUPED);
             }
         }
-        for &(_, node, excluded) in touched {
-            if !excluded {
-                weigher.look_at(node);
+        for t in touched {
+            if !t.excluded && t.group as usize >= from {
+                weigher.look_at(t.node);
             }
         }
         weigher.work_out();
@@ -357,7 +390,7 @@ impl Survey {
         scratch: &mut Scratch,
     ) {
         let (mut weigher, touched) = Weigher::new(ctx, job, self.stride, scratch);
-        if !touched.iter().any(|&(_, n, excluded)| n == node && excluded) {
+        if !touched.iter().any(|t| t.node == node && t.excluded) {
             weigher.look_at(node);
         }
         weigher.work_out();
