@@ -5,7 +5,8 @@
 //! Slurm's: C functions as metamethods that compare the field's name with each
 //! name in 22.05's order, by a call to strcmp that the compiler may not inline,
 //! and then push a value; so the price of reading a job is in the figures
-//! (`job_desc alone` is that price and nothing else). Not in them: what Slurm
+//! (`job_desc alone` is that price and nothing else; with a `plain table` for
+//! job_desc there is none: that is what sjp itself costs). Not in them: what Slurm
 //! itself does before it calls the script, and a cold cache after other work.
 //!
 //! On a machine with other work to do, SJP_BENCH_CLOCK=cpu counts the thread's
@@ -123,7 +124,8 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(dir: &std::path::Path) -> Self {
+    /// `plain`: with tables for job_desc.
+    fn new(dir: &std::path::Path, plain: bool) -> Self {
         let lua = Lua::new();
         let shared: &'static Mutex<Shared> = Box::leak(Box::default());
         let module = sjp_native::module_on(&lua, shared).unwrap();
@@ -136,11 +138,17 @@ impl Caller {
         let run = lua
             .load(
                 "local place, job_desc, now, next_job = sjp.place, job_desc, now, next_job
+                 local plain, plain_job = ..., plain_job
                  local part_list = { batch = {}, short = {}, big = {}, fat = {}, long = {}, old = {} }
                  return function(first, count)
                      local times, placed = {}, 0
                      for i = 1, count do
-                         next_job(first + i)
+                         local job_desc = job_desc
+                         if plain then
+                             job_desc = plain_job(first + i)
+                         else
+                             next_job(first + i)
+                         end
                          local start = now()
                          local ok = place(job_desc, 1000, part_list)
                          times[i] = now() - start
@@ -149,7 +157,7 @@ impl Caller {
                      return times, placed
                  end",
             )
-            .eval()
+            .call(plain)
             .unwrap();
         Self { lua, run }
     }
@@ -193,11 +201,19 @@ fn place(criterion: &mut Criterion) {
     group.measurement_time(Duration::from_secs(2));
     for nodes in [16, 1_000, 5_000, 10_000] {
         for distinct in [false, true] {
-            for (outstanding, threaded) in [(0, false), (300, false), (0, true), (300, true)] {
+            for (outstanding, threaded, plain) in [
+                (0, false, false),
+                (300, false, false),
+                (0, true, false),
+                (300, true, false),
+                (0, false, true),
+                (300, true, true),
+            ] {
                 let name = format!(
-                    "{nodes} nodes, {}, {outstanding} claims{}",
+                    "{nodes} nodes, {}, {outstanding} claims{}{}",
                     if distinct { "all distinct" } else { "realistic" },
-                    if threaded { ", publishing" } else { "" }
+                    if threaded { ", publishing" } else { "" },
+                    if plain { ", plain table" } else { "" }
                 );
                 if !is_asked_for(&name) {
                     continue;
@@ -211,7 +227,7 @@ fn place(criterion: &mut Criterion) {
                 let source = Source { publisher, roster, rooms, outstanding, upto: 0 };
                 let source = Arc::new(Mutex::new(source));
                 source.lock().publish();
-                let caller = Caller::new(dir.path());
+                let caller = Caller::new(dir.path(), plain);
                 let mut first = 0;
                 let (_, placed) = caller.run(first, outstanding.max(BATCH));
                 assert!(placed > 0, "jobs are placed");

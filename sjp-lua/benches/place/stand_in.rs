@@ -218,7 +218,24 @@ fn set_up(n: u64) {
     });
 }
 
-/// Puts `job_desc`, `now`, `next_job` and `load_read` into the globals.
+/// Job number `n` as a plain table, whose fields cost nothing to speak of.
+fn plain(lua: &Lua, n: u64) -> mlua::Result<mlua::Table> {
+    set_up(n);
+    let table = lua.create_table()?;
+    JOB.with_borrow(|job| {
+        for (name, value) in NAMES.iter().zip(job) {
+            let name = lua.create_string(name.to_bytes())?;
+            match value {
+                Value::Nil => {}
+                Value::Number(number) => table.raw_set(name, *number)?,
+                Value::Text(text) => table.raw_set(name, lua.create_string(text.to_bytes())?)?,
+            }
+        }
+        Ok(table)
+    })
+}
+
+/// Puts `job_desc`, `now`, `next_job`, `plain_job` and `load_read` into the globals.
 pub fn register(lua: &Lua) {
     let cpu = std::env::var("SJP_BENCH_CLOCK").is_ok_and(|clock| clock == "cpu");
     CPU_CLOCK.store(cpu, Ordering::Relaxed);
@@ -250,6 +267,7 @@ pub fn register(lua: &Lua) {
             .unwrap(),
         )
         .unwrap();
+    globals.set("plain_job", lua.create_function(plain).unwrap()).unwrap();
     let load_read = lua
         .create_function(|lua, ()| {
             lua.load(include_str!("../../src/lua/read.lua")).call::<mlua::MultiValue>(())
