@@ -357,6 +357,7 @@ fn fit_apart(scratch: &Scratch, apart: &Apart, need: (u32, u32), slot: usize) ->
 }
 
 /// Group `i`, where the job fits on a member that its group speaks for.
+#[inline]
 fn fit<V: RoomView>(
     ctx: &Context<'_, V>,
     scratch: &Scratch,

@@ -98,6 +98,9 @@ pub struct Scratch {
     pub(crate) touched: Vec<Touched>,
     /// Whether they stand by group, then node; and no node twice.
     touched_in_order: bool,
+    /// By group: how many of its members are touched. Longer than needed, and zero
+    /// there.
+    touched_of: Vec<u32>,
     /// Nodes with room.
     pub(crate) fits: Vec<Fit>,
     batch: Batch,
@@ -121,9 +124,29 @@ impl Scratch {
     }
 
     /// How many members of `group` it does not speak for.
+    #[inline]
     pub(crate) fn touched_of(&self, group: u32) -> u32 {
-        let those = self.touched.iter().filter(|t| t.group == group);
-        u32::try_from(those.count()).unwrap_or(u32::MAX)
+        self.touched_of.get(group as usize).copied().unwrap_or(0)
+    }
+
+    /// Forgets the touched nodes.
+    fn clear_touched(&mut self, groups: usize) {
+        for t in self.touched.drain(..) {
+            if let Some(count) = self.touched_of.get_mut(t.group as usize) {
+                *count = 0;
+            }
+        }
+        if self.touched_of.len() < groups {
+            self.touched_of.resize(groups, 0);
+        }
+        self.touched_in_order = false;
+    }
+
+    fn touch(&mut self, touched: Touched) {
+        if let Some(count) = self.touched_of.get_mut(touched.group as usize) {
+            *count += 1;
+        }
+        self.touched.push(touched);
     }
 
     /// Whether the nodes of a slot count for the choice.
@@ -293,22 +316,20 @@ impl Survey {
         exclude: Option<&str>,
         scratch: &mut Scratch,
     ) -> Result<(), Reason> {
-        let touched = &mut scratch.touched;
-        touched.clear();
+        scratch.clear_touched(ctx.rooms.group_count());
         for p in ctx.promised {
             if let Some(group) = ctx.rooms.group_of(p.node) {
                 let promised = (p.cpus, p.mem);
-                touched.push(Touched { group, node: p.node, excluded: false, promised });
+                scratch.touch(Touched { group, node: p.node, excluded: false, promised });
             }
         }
-        scratch.touched_in_order = false;
         if let Some(list) = exclude {
             each_name(list, |name| {
                 let node = ctx.roster.nodes.find(name).and_then(|n| u32::try_from(n).ok());
                 if let Some(node) = node
                     && let Some(group) = ctx.rooms.group_of(node)
                 {
-                    touched.push(Touched { group, node, excluded: true, promised: (0, 0) });
+                    scratch.touch(Touched { group, node, excluded: true, promised: (0, 0) });
                 }
             })
             .ok_or(Reason::Constraint)?;
@@ -324,7 +345,14 @@ impl Survey {
         }
         // An excluded node stays excluded when it is promised as well.
         scratch.touched.sort_unstable_by_key(|t| (t.group, t.node, !t.excluded));
-        scratch.touched.dedup_by_key(|t| (t.group, t.node));
+        let Scratch { touched, touched_of, .. } = scratch;
+        touched.dedup_by(|b, a| {
+            let twice = (a.group, a.node) == (b.group, b.node);
+            if twice && let Some(count) = touched_of.get_mut(b.group as usize) {
+                *count -= 1;
+            }
+            twice
+        });
         scratch.touched_in_order = true;
     }
 
@@ -340,9 +368,7 @@ impl Survey {
         // No need can be met below these.
         let least_cpus = scratch.needs.iter().map(|n| n.on(1).0).min().unwrap_or(0);
         let least_mem = scratch.needs.iter().map(|n| n.on(1).1).min().unwrap_or(0);
-        let in_order = scratch.touched_in_order;
         let (mut weigher, touched) = Weigher::new(ctx, job, self.stride, scratch);
-        let mut rest = touched;
         for i in from..ctx.rooms.group_count() {
             let Some((cpus, mem, pset)) = ctx.rooms.shape(i) else { break };
             if cpus == 0 {
@@ -357,18 +383,7 @@ impl Survey {
             }
             let Some(group) = ctx.rooms.group(i) else { break };
             let index = u32::try_from(i).unwrap_or(u32::MAX);
-            let mut count = group.count;
-            if in_order {
-                while let Some((t, tail)) = rest.split_first()
-                    && t.group <= index
-                {
-                    count = count.saturating_sub(u32::from(t.group == index));
-                    rest = tail;
-                }
-            } else {
-                let those = touched.iter().filter(|t| t.group == index).count();
-                count = count.saturating_sub(u32::try_from(those).unwrap_or(u32::MAX));
-            }
+            let count = group.count.saturating_sub(weigher.touched_of(index));
             if count > 0 {
                 weigher.keep(&group, index, count, GROUPED);
             }
@@ -429,6 +444,7 @@ struct Weigher<'s, 'c, V: RoomView> {
     fits: &'s mut Vec<Fit>,
     slots: &'s mut [Spread],
     batch: &'s mut Batch,
+    touched_of: &'s [u32],
 }
 
 impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
@@ -439,14 +455,31 @@ impl<'s, 'c, V: RoomView> Weigher<'s, 'c, V> {
         stride: usize,
         scratch: &'s mut Scratch,
     ) -> (Self, &'s [Touched]) {
-        let Scratch { mix, needs, pset_needs, fits, slots, batch, touched, .. } = scratch;
+        let Scratch { mix, needs, pset_needs, fits, slots, batch, touched, touched_of, .. } =
+            scratch;
         let stride = u32::try_from(stride).unwrap_or(u32::MAX);
         let exclusive = job.exclusive;
         let first = needs.first().map_or((0, 0), |n| n.on(1));
         (
-            Self { ctx, exclusive, stride, mix, needs, first, pset_needs, fits, slots, batch },
+            Self {
+                ctx,
+                exclusive,
+                stride,
+                mix,
+                needs,
+                first,
+                pset_needs,
+                fits,
+                slots,
+                batch,
+                touched_of,
+            },
             touched,
         )
+    }
+
+    fn touched_of(&self, group: u32) -> u32 {
+        self.touched_of.get(group as usize).copied().unwrap_or(0)
     }
 
     /// One node by itself, less what it has been promised.
