@@ -6,8 +6,7 @@
 
 use crate::decision::{Basis, Placement, Reason};
 use crate::publication::Roster;
-use crate::units::{Cpus, MemMb};
-use std::fmt::Write as _;
+use crate::units::{Cpus, MemMb, tenths};
 
 /// What every mark begins with.
 pub const PREFIX: &str = "sjp:";
@@ -78,19 +77,23 @@ impl Mark {
     /// The whole AdminComment.
     #[must_use]
     pub fn to_comment(&self) -> String {
-        let mut out = self.before.clone();
+        let long: usize = self.fields.iter().map(|(k, v)| k.len() + v.len() + 2).sum();
+        let mut out = String::with_capacity(self.before.len() + 1 + PREFIX.len() + long);
+        out.push_str(&self.before);
         if !out.is_empty() {
             out.push(' ');
         }
         out.push_str(PREFIX);
         let rank = |key: &str| KEYS.iter().position(|k| *k == key).unwrap_or(KEYS.len());
         let mut fields: Vec<_> = self.fields.iter().collect();
-        fields.sort_by_key(|(k, _)| rank(k));
+        fields.sort_by_cached_key(|(k, _)| rank(k));
         for (i, (key, value)) in fields.into_iter().enumerate() {
             if i > 0 {
                 out.push(';');
             }
-            let _ = write!(out, "{key}={value}");
+            out.push_str(key);
+            out.push('=');
+            out.push_str(value);
         }
         out
     }
@@ -109,8 +112,14 @@ fn find_prefix(comment: &str) -> Option<usize> {
 
 /// Whether a value survives being written and read.
 fn plain(value: &str) -> bool {
+    // Most values are ASCII, where a byte is enough to tell.
+    let bad = |c: char| c.is_control() || matches!(c, ';' | '=' | '\'' | '"' | '\\');
     !value.is_empty()
-        && value.chars().all(|c| !c.is_control() && !matches!(c, ';' | '=' | '\'' | '"' | '\\'))
+        && if value.is_ascii() {
+            !value.bytes().any(|b| bad(char::from(b)))
+        } else {
+            !value.chars().any(bad)
+        }
 }
 
 /// `4c,16G,4.0G/c`: CPUs, memory and memory per CPU.
@@ -120,8 +129,8 @@ pub fn shape(cpus: Cpus, mem: Option<MemMb>) -> String {
         None => format!("{cpus}"),
         Some(mem) if cpus.0 == 0 => format!("{cpus},{mem}"),
         Some(mem) => {
-            let per = mem.0 as f64 / f64::from(cpus.0) / 1024.0;
-            format!("{cpus},{mem},{per:.1}G/c")
+            let per = tenths(mem.0, u64::from(cpus.0) * 1024);
+            format!("{cpus},{mem},{}.{}G/c", per / 10, per % 10)
         }
     }
 }

@@ -62,9 +62,20 @@ impl fmt::Display for MemMb {
         match self.0 {
             m if m < 1024 => write!(f, "{m}M"),
             m if m % 1024 == 0 => write!(f, "{}G", m / 1024),
-            m => write!(f, "{:.1}G", m as f64 / 1024.0),
+            m => {
+                // In whole numbers: this is written while a submission waits.
+                let tenths = tenths(m, 1024);
+                write!(f, "{}.{}G", tenths / 10, tenths % 10)
+            }
         }
     }
+}
+
+/// `number / by` in tenths, rounded to the nearest; 0 where `by` is 0.
+#[must_use]
+pub fn tenths(number: u64, by: u64) -> u64 {
+    let number = number.saturating_mul(10).saturating_add(by / 2);
+    number.checked_div(by).unwrap_or_default()
 }
 
 /// A limit that Slurm prints as a number or as `UNLIMITED`, or that nobody set.
