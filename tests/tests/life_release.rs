@@ -262,32 +262,31 @@ fn what_is_not_sjps_is_left_alone() {
     assert!(before[0].admin_comment.starts_with("sjp:placed="), "{:?}", before[0]);
     assert!(before.iter().all(|j| !j.required_nodes.is_empty()), "{before:?}");
 
-    // Outside mode enforce nothing is changed, and it says that a pin is left.
-    for mode in ["observe", "advise"] {
+    // A dry run says what it would do, and does not, in whatever mode.
+    for mode in ["observe", "enforce"] {
         sjpd.kill9().unwrap();
         let text = format!("[general]\nmode = \"{mode}\"\n{}", settings(&tampered));
-        sjpd = cluster.start_sjpd(&text).unwrap();
-        wait_polls(&tampered, 4);
+        cluster.write_sjp_toml(&text).unwrap();
+        let told = stages(&cluster, pinned).len();
+        sjpd = cluster.spawn_sjpd(&["--dry-run"]).unwrap();
+        sjpd.wait_ready().unwrap();
+        wait_for(SOON, "the dry run says what it would do", || {
+            let stages = stages(&cluster, pinned).split_off(told);
+            Ok(if stages == ["would"] { Ok(()) } else { Err(format!("{stages:?}")) })
+        })
+        .unwrap();
+        wait_polls(&tampered, 2);
     }
-    // A dry run says what it would do, and does not.
-    sjpd.kill9().unwrap();
-    cluster.write_sjp_toml(&settings(&tampered)).unwrap();
-    sjpd = cluster.spawn_sjpd(&["--dry-run"]).unwrap();
-    sjpd.wait_ready().unwrap();
-    wait_for(SOON, "the dry run says what it would do", || {
-        let stages = stages(&cluster, pinned);
-        Ok(if stages == ["would"] { Ok(()) } else { Err(format!("{stages:?}")) })
-    })
-    .unwrap();
-    wait_polls(&tampered, 2);
     assert_eq!(pin_of(&cluster, pinned), node);
     let updates = |calls: Vec<String>| calls.into_iter().filter(|c| c.contains(" update "));
     assert_eq!(updates(tampered.calls()).collect::<Vec<_>>(), Vec::<String>::new());
 
-    // In mode enforce the pin goes, with the disable file in place too; nothing else does.
+    // The pin goes outside mode enforce, and with the disable file in place; nothing
+    // else does.
     std::fs::write(cluster.dir().join("disable"), "").unwrap();
     assert_eq!(sjpd.stop().unwrap(), 0);
-    let sjpd = cluster.start_sjpd(&settings(&tampered)).unwrap();
+    let advise = format!("[general]\nmode = \"advise\"\n{}", settings(&tampered));
+    let sjpd = cluster.start_sjpd(&advise).unwrap();
     cluster.wait_reason("disabled").unwrap();
     cluster.wait_job(pinned, SOON, "is released", released).unwrap();
     wait_polls(&tampered, 4);

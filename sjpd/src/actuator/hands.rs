@@ -3,8 +3,9 @@
 //! everything else. Changes of QOS have a task of their own: slurmdbd, which may
 //! hang, keeps no job waiting.
 
-use super::{Action, Actuator, Answer, Outcome, Target, Update};
+use super::{Action, ActionKind, Actuator, Answer, Outcome, Target, Update};
 use crate::journal::{Entry, Journal};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -25,8 +26,10 @@ const TRIES: u32 = 6;
 /// Whether changes may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// Mode observe or advise.
+    /// None at all: where another sjpd acts.
     Off,
+    /// Mode observe or advise: what takes back, and nothing else.
+    Undo,
     /// `--dry-run`: say what would be done.
     Dry,
     /// Mode enforce.
@@ -34,12 +37,34 @@ pub enum Gate {
 }
 
 /// How changes are made, from the settings.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tempo {
     /// Whether at all.
     pub gate: Gate,
     /// `[cadence] max_updates_per_second`.
     pub per_second: f64,
+    /// `[general] disable_file`: while it is there, only what takes back is done.
+    pub disable_file: Option<Arc<PathBuf>>,
+}
+
+impl Tempo {
+    /// Whether a change of this kind may be begun at this moment.
+    #[must_use]
+    pub fn allows(&self, kind: ActionKind) -> bool {
+        match self.gate {
+            Gate::Off => false,
+            Gate::Undo => kind.undoes(),
+            Gate::Dry | Gate::On => {
+                kind.undoes() || !self.disable_file.as_ref().is_some_and(|file| disabled(file))
+            }
+        }
+    }
+}
+
+/// Whether the disable file is there. What cannot be told counts as there.
+#[must_use]
+pub fn disabled(file: &Path) -> bool {
+    !matches!(file.try_exists(), Ok(false))
 }
 
 /// What became of an action.
@@ -164,61 +189,71 @@ impl<A: Actuator> Worker<A> {
     }
 
     async fn carry_out(&mut self, action: &Action) -> Outcome {
-        let gate = self.tempo.borrow().gate;
-        match gate {
-            Gate::Off => return Outcome::Off,
-            Gate::Dry => {
-                self.log(action, "would", None);
-                return Outcome::Would;
-            }
-            Gate::On => self.log(action, "begin", None),
+        if !self.allows(action) {
+            return Outcome::Off;
         }
+        if self.tempo.borrow().gate == Gate::Dry {
+            self.log(action, "would", None);
+            return Outcome::Would;
+        }
+        // Its turn may come long after it was ordered.
+        self.pace().await;
+        if !self.allows(action) {
+            return Outcome::Off;
+        }
+        self.log(action, "begin", None);
         let mut outcome = Outcome::Done;
-        for update in &action.updates {
-            match self.make(action, update).await {
-                Answer::Made => {}
-                Answer::Gone(said) => {
-                    outcome = Outcome::Gone(said);
-                    break;
-                }
-                Answer::Busy(said) | Answer::Refused(said) => {
-                    outcome = Outcome::Failed(said);
-                    break;
-                }
-            }
+        for (made, update) in action.updates.iter().enumerate() {
+            outcome = match self.make(action, update, made > 0).await {
+                Some(Answer::Made) => continue,
+                Some(Answer::Gone(said)) => Outcome::Gone(said),
+                Some(Answer::Busy(said) | Answer::Refused(said)) => Outcome::Failed(said),
+                None => Outcome::Off,
+            };
+            break;
         }
         self.log(action, outcome.word(), outcome.said());
         outcome
     }
 
-    /// One update, tried again while slurmctld is busy. What slurmdbd was too busy
-    /// for may have been done all the same, or be done later: whoever ordered it
-    /// looks first.
-    async fn make(&mut self, action: &Action, update: &Update) -> Answer {
+    /// Whether the action may be begun now.
+    fn allows(&self, action: &Action) -> bool {
+        self.tempo.borrow().allows(action.kind)
+    }
+
+    /// One update, tried again while slurmctld is busy; `None` where changes were
+    /// switched off meanwhile. An action of which a part is made (`begun`) is made
+    /// whole. What slurmdbd was too busy for may have been done all the same, or be
+    /// done later: whoever ordered it looks first.
+    async fn make(&mut self, action: &Action, update: &Update, begun: bool) -> Option<Answer> {
         let mut tries = 1;
         loop {
             self.pace().await;
+            self.last = Some(Instant::now());
             let answer = self.actuator.update(update).await;
             let Answer::Busy(said) = &answer else {
                 self.wait = FIRST_WAIT;
-                return answer;
+                return Some(answer);
             };
             if matches!(update, Update::Qos { .. }) {
-                return answer;
+                return Some(answer);
             }
             if tries == TRIES {
-                return Answer::Busy(format!("{said} ({TRIES} tries)"));
+                return Some(Answer::Busy(format!("{said} ({TRIES} tries)")));
             }
             tries += 1;
             tracing::warn!(%action.target, said, wait = ?self.wait, "slurmctld is busy");
             let until = Instant::now() + self.wait;
             self.wait = (self.wait * 2).min(LAST_WAIT);
             sleep_until(until).await;
+            if !begun && !self.allows(action) {
+                return None;
+            }
         }
     }
 
     /// Waits until the rate allows the next update.
-    async fn pace(&mut self) {
+    async fn pace(&self) {
         let per_second = self.tempo.borrow().per_second;
         if per_second > 0.0 {
             let gap = Duration::from_secs_f64((1.0 / per_second).min(3600.0));
@@ -226,7 +261,6 @@ impl<A: Actuator> Worker<A> {
                 sleep_until(last + gap).await;
             }
         }
-        self.last = Some(Instant::now());
     }
 
     fn log(&self, action: &Action, stage: &str, said: Option<&str>) {
@@ -317,14 +351,24 @@ mod tests {
         text.lines().map(|l| value(l)["stage"].as_str().expect("a stage").to_owned()).collect()
     }
 
-    const ON: Tempo = Tempo { gate: Gate::On, per_second: 2.0 };
+    fn on(per_second: f64) -> Tempo {
+        Tempo { gate: Gate::On, per_second, disable_file: None }
+    }
+
+    fn gate(gate: Gate) -> Tempo {
+        Tempo { gate, ..on(2.0) }
+    }
+
+    fn moving(job: u32) -> Action {
+        Action { kind: ActionKind::Move, ..release(job) }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn actions_are_logged_before_and_after_and_paced() {
         let dir = tempfile::tempdir().expect("a folder");
         let (journal, path) = log(&dir);
         let fake = Fake::with([]);
-        let (hands, mut reports) = start(fake.clone(), journal, Tempo { per_second: 0.5, ..ON });
+        let (hands, mut reports) = start(fake.clone(), journal, on(0.5));
         assert!(hands.order(release(1)) && hands.order(release(2)));
         for job in [1, 2] {
             let report = reports.recv().await.expect("a report");
@@ -340,7 +384,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let busy = || Answer::Busy("Resource temporarily unavailable".into());
         let fake = Fake::with([Answer::Made, busy(), busy(), busy(), Answer::Made]);
-        let (hands, mut reports) = start(fake.clone(), log(&dir).0, ON);
+        let (hands, mut reports) = start(fake.clone(), log(&dir).0, on(2.0));
         assert!(hands.order(release(1)));
         assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Done);
         assert_eq!(fake.seconds(), [0, 0, 1, 3, 7]);
@@ -358,7 +402,7 @@ mod tests {
             Answer::Gone("Job is no longer pending execution".into()),
             Answer::Refused("Access/permission denied".into()),
         ]);
-        let (hands, mut reports) = start(fake.clone(), journal, ON);
+        let (hands, mut reports) = start(fake.clone(), journal, on(2.0));
         assert!(hands.order(release(1)) && hands.order(release(2)));
         let first = reports.recv().await.expect("a report").outcome;
         assert!(matches!(first, Outcome::Gone(_)), "{first:?}");
@@ -373,8 +417,7 @@ mod tests {
     async fn a_qos_is_changed_apart_from_jobs_and_tried_once() {
         let dir = tempfile::tempdir().expect("a folder");
         let fake = Fake::with([Answer::Made, Answer::Busy("no answer".into())]);
-        let (hands, mut reports) =
-            start(fake.clone(), log(&dir).0, Tempo { per_second: 0.1, ..ON });
+        let (hands, mut reports) = start(fake.clone(), log(&dir).0, on(0.1));
         let set = vec![("MaxTRESPerUser", "cpu=8".to_owned())];
         let raise = Action {
             kind: ActionKind::Raise,
@@ -396,7 +439,7 @@ mod tests {
     async fn endless_busy_gives_the_action_up() {
         let dir = tempfile::tempdir().expect("a folder");
         let fake = Fake::with((0..20).map(|_| Answer::Busy("busy".into())));
-        let (hands, mut reports) = start(fake.clone(), log(&dir).0, ON);
+        let (hands, mut reports) = start(fake.clone(), log(&dir).0, on(2.0));
         assert!(hands.order(release(1)));
         let outcome = reports.recv().await.expect("a report").outcome;
         assert_eq!(outcome, Outcome::Failed(format!("busy ({TRIES} tries)")));
@@ -409,10 +452,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let (journal, path) = log(&dir);
         let fake = Fake::with([]);
-        let (hands, mut reports) = start(fake.clone(), journal, Tempo { gate: Gate::Off, ..ON });
+        let (hands, mut reports) = start(fake.clone(), journal, gate(Gate::Off));
         assert!(hands.order(release(1)));
         assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Off);
-        hands.set_tempo(Tempo { gate: Gate::Dry, ..ON });
+        hands.set_tempo(gate(Gate::Dry));
         assert!(hands.order(release(2)));
         assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Would);
         assert!(fake.seen.lock().is_empty());
@@ -421,15 +464,64 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn switched_off_what_waits_is_not_begun_and_what_takes_back_is() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (journal, path) = log(&dir);
+        let fake = Fake::with([]);
+        let (hands, mut reports) = start(fake.clone(), journal, on(0.1));
+        // The first is made whole; the others are still in the queue.
+        assert!((1..=3).all(|job| hands.order(moving(job))));
+        while fake.seen.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        hands.set_tempo(Tempo { gate: Gate::Undo, ..on(0.1) });
+        assert!(hands.order(release(4)));
+        let mut ends = Vec::new();
+        for _ in 0..4 {
+            let report = reports.recv().await.expect("a report");
+            ends.push((report.action.job().expect("a job"), report.outcome.word()));
+        }
+        assert_eq!(ends, [(1, "done"), (4, "done"), (2, "off"), (3, "off")]);
+        assert_eq!(fake.seconds(), [0, 10, 20, 30]);
+        assert_eq!(stages(&path), ["begin", "done", "begin", "done"]);
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_disable_file_stops_new_changes_at_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let off = dir.path().join("disable");
+        let fake = Fake::with([Answer::Busy("busy".into())]);
+        let tempo = Tempo { disable_file: Some(Arc::new(off.clone())), ..on(0.1) };
+        let (hands, mut reports) = start(fake.clone(), log(&dir).0, tempo);
+        assert!(hands.order(moving(1)) && hands.order(moving(2)));
+        while fake.seen.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        std::fs::write(&off, "").expect("written");
+        // Nothing of the first was made: it is not tried again.
+        for job in [1, 2] {
+            let report = reports.recv().await.expect("a report");
+            assert_eq!((report.action.job(), report.outcome), (Some(job), Outcome::Off));
+        }
+        assert!(hands.order(release(3)));
+        assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Done);
+        std::fs::remove_file(&off).expect("removed");
+        assert!(hands.order(moving(4)));
+        assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Done);
+        assert_eq!(fake.seen.lock().len(), 5);
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_is_taken_back_goes_first_and_is_not_kept_out_by_the_rest() {
         let dir = tempfile::tempdir().expect("a folder");
         let fake = Fake::with([]);
-        let (hands, mut reports) = start(fake, log(&dir).0, ON);
-        let move_of = |job| Action { kind: ActionKind::Move, ..release(job) };
+        let (hands, mut reports) = start(fake, log(&dir).0, on(2.0));
         for job in 1..=u32::try_from(QUEUE).expect("small") {
-            assert!(hands.order(move_of(job)));
+            assert!(hands.order(moving(job)));
         }
-        assert!(!hands.order(move_of(9999)), "full");
+        assert!(!hands.order(moving(9999)), "full");
         assert!(hands.order(release(7000)) && hands.order(release(7001)));
         for job in [7000, 7001, 1, 2] {
             assert_eq!(reports.recv().await.expect("a report").action.job(), Some(job));
@@ -441,8 +533,7 @@ mod tests {
     async fn stopping_leaves_what_was_not_begun() {
         let dir = tempfile::tempdir().expect("a folder");
         let fake = Fake::with([]);
-        let (hands, mut reports) =
-            start(fake.clone(), log(&dir).0, Tempo { per_second: 0.01, ..ON });
+        let (hands, mut reports) = start(fake.clone(), log(&dir).0, on(0.01));
         for job in 1..=9 {
             assert!(hands.order(release(job)));
         }

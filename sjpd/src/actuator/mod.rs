@@ -2,8 +2,8 @@
 //!
 //! An [`Action`] says what is to be changed and why; it decides nothing. The
 //! [`Hands`] carry actions out one after the other, apart from the polling
-//! loop: off outside enforce, in words only under `--dry-run`, logged before
-//! and after, no faster than `[cadence] max_updates_per_second`, tried again
+//! loop: outside enforce, and while the disable file is there, only what takes
+//! back; in words only under `--dry-run`; logged before and after, no faster than `[cadence] max_updates_per_second`, tried again
 //! while slurmctld has no time.
 
 mod action;
@@ -12,7 +12,7 @@ mod hands;
 
 pub use action::{Action, ActionKind, Settings, Target, Update, job_updates};
 pub use commands::CommandActuator;
-pub use hands::{Gate, Hands, Report, Tempo, start};
+pub use hands::{Gate, Hands, Report, Tempo, disabled, start};
 
 use crate::config::Config;
 use std::future::Future;

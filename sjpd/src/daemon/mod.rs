@@ -9,6 +9,7 @@ mod placements;
 pub mod preflight;
 mod reads;
 mod report;
+mod stance;
 mod table;
 mod turn;
 mod waiting;
@@ -22,7 +23,7 @@ mod tests;
 pub use once::{Once, once};
 pub use world::unix_now;
 
-use crate::actuator::{self, Actuator, Gate, Hands, Tempo};
+use crate::actuator::{self, Actuator, Hands};
 use crate::config::{Config, Notice, Source};
 use crate::journal::{Entry, Journal, JournalPaths};
 use crate::lock::{LockError, StateLock};
@@ -33,6 +34,7 @@ use crate::status::Status;
 use observe::Observer;
 use reads::Reads;
 use sjp_core::config::{Mode, Policy};
+use stance::{Stance, policy, tempo};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -270,9 +272,9 @@ impl<C: Cluster> Daemon<C> {
         self.reads.set_config(&config);
         self.waiting.settings_changed();
         let left = self.waiting.pinned();
-        let leaves =
-            self.config.general.mode == Mode::Enforce && config.general.mode != Mode::Enforce;
+        let stance = self.stance();
         self.config = config;
+        let leaves = stance == Stance::Act && self.stance() == Stance::Undo;
         let words = if before == mode {
             format!("settings read again; mode {mode}")
         } else {
@@ -282,10 +284,10 @@ impl<C: Cluster> Daemon<C> {
         self.journal.write(&Entry::new("reload", words).with("taken", true).with("mode", mode));
         if leaves && left > 0 {
             let words = format!(
-                "{left} pinned jobs wait, and outside mode enforce nothing takes their pins back"
+                "{left} pinned jobs wait; their pins are taken back by and by, and nothing new is done"
             );
-            tracing::warn!("{words}");
-            self.journal.write(&Entry::new("reload", words).with("warning", true));
+            tracing::info!("{words}");
+            self.journal.write(&Entry::new("reload", words));
         }
         if self.ready {
             self.tell_preflight();
@@ -318,26 +320,6 @@ fn journal_paths(config: &Config) -> JournalPaths {
         json: Some(config.general.log_file.clone()),
         text: config.general.text_log.0.clone(),
     }
-}
-
-/// The policy as published. A dry run must not have pins that nobody takes
-/// back: it publishes mode observe.
-fn policy(config: &Config, dry_run: bool) -> Policy {
-    let mut policy = config.policy();
-    if dry_run {
-        policy.mode = Mode::Observe;
-    }
-    policy
-}
-
-/// How changes are made, by the settings.
-fn tempo(config: &Config, dry_run: bool) -> Tempo {
-    let gate = match (config.general.mode, dry_run) {
-        (Mode::Enforce, false) => Gate::On,
-        (Mode::Enforce, true) => Gate::Dry,
-        (Mode::Observe | Mode::Advise, _) => Gate::Off,
-    };
-    Tempo { gate, per_second: config.cadence.max_updates_per_second }
 }
 
 /// A mode as the settings spell it.

@@ -5,11 +5,10 @@ use super::preflight::{Finding, Me, findings};
 use super::reads::Reads;
 use super::table::snapshot;
 use super::world::{Reading, World};
-use super::{policy, waiting::Waiting, world::unix_now};
+use super::{stance::policy, waiting::Waiting, world::unix_now};
 use crate::config::Config;
 use crate::ports::{Cluster, Kind};
 use sjp_core::cluster::JobState;
-use sjp_core::config::Mode;
 use std::fmt;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -72,9 +71,8 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
     }
     let asked = world.asked(Kind::Queue).map_or(0.0, |a| a.unix);
     waiting.see_queue(&world.jobs, asked);
-    let enforce = config.general.mode == Mode::Enforce;
     let wanted = waiting.wanted(&world.jobs, unix_now(), config, reads.marks_at_once());
-    if enforce && !wanted.is_empty() {
+    if !wanted.is_empty() {
         look(&mut reads, &mut world, &mut waiting, Kind::Marks, wanted, &mut readings).await;
     }
     let mut once = Once { readings, findings: Vec::new(), table: None, actions: Vec::new() };
@@ -92,10 +90,8 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
             roster.partitions.iter().filter(|p| p.open).count(),
         ));
     }
-    if enforce {
-        let actions = waiting.plan(&world.jobs, unix_now(), Instant::now(), config);
-        once.actions = actions.iter().map(|a| format!("{a}; {}", a.why)).collect();
-    }
+    let actions = waiting.plan(&world.jobs, unix_now(), Instant::now(), config);
+    once.actions = actions.iter().map(|a| format!("{a}; {}", a.why)).collect();
     once
 }
 

@@ -63,10 +63,13 @@ pub fn may_change(mode: Mode, dry_run: bool) -> String {
         (_, true) => {
             "--dry-run: nothing is changed; the table says observe, and what would be done is logged"
         }
-        (Mode::Observe, _) => "mode observe: nothing is changed; what would be done is logged",
+        (Mode::Observe, _) => {
+            "mode observe: nothing new is changed, what would be done is logged; what an earlier mode \
+             enforce left on waiting jobs is taken back"
+        }
         (Mode::Advise, _) => {
             "mode advise: place() sets the partitions (and the AdminComment) of jobs being submitted; \
-             nothing else is changed"
+             what an earlier mode enforce left on waiting jobs is taken back"
         }
         (Mode::Enforce, _) => {
             "mode enforce: place() sets partitions, required node and AdminComment of jobs being \
@@ -346,6 +349,6 @@ mod tests {
     fn the_mode_says_what_may_change() {
         assert!(may_change(Mode::Enforce, false).contains("takes pins back"));
         assert!(may_change(Mode::Enforce, true).contains("nothing is changed"));
-        assert!(may_change(Mode::Observe, false).contains("nothing is changed"));
+        assert!(may_change(Mode::Observe, false).contains("nothing new is changed"));
     }
 }

@@ -35,7 +35,7 @@ pub fn fill<C: Cluster>(daemon: &mut Daemon<C>) {
     status.written = unix_now();
     status.mode = super::mode_word(daemon.policy.mode).to_owned();
     status.dry_run = daemon.dry_run;
-    status.disabled = daemon.config.general.disable_file.exists();
+    status.disabled = crate::actuator::disabled(&daemon.config.general.disable_file);
     let world = &daemon.world;
     status.cluster = Some(world.config.cluster.clone()).filter(|c| !c.is_empty());
     status.slurm_version = Some(world.config.version.clone()).filter(|v| !v.is_empty());

@@ -338,15 +338,18 @@ async fn busy_refused_and_started_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_changed_outside_enforce_or_by_a_dry_run() {
-    for (mode, dry_run) in [("observe", false), ("advise", false), ("enforce", true)] {
+async fn outside_enforce_pins_are_taken_back_and_a_dry_run_only_says_so() {
+    for (mode, dry_run) in
+        [("observe", false), ("advise", false), ("enforce", true), ("observe", true)]
+    {
         let fake = Fake::new();
         fake.inner.lock().jobs = vec![job(1, &["slim1"], PIN, long_ago())];
         let run = Run::start(&format!("mode = \"{mode}\"\n"), fake, dry_run);
         sleep(100 * S).await;
-        assert!(run.fake.inner.lock().updates.is_empty(), "{mode}");
-        let would = run.events("release");
-        assert_eq!(would.len(), usize::from(dry_run), "{would:?}");
+        let updates = run.fake.inner.lock().updates.len();
+        assert_eq!(updates, if dry_run { 0 } else { 2 }, "{mode}");
+        let stages: Vec<_> = run.events("release").iter().map(|e| e["stage"].clone()).collect();
+        assert_eq!(stages, if dry_run { vec!["would"] } else { vec!["begin", "done"] }, "{mode}");
         let published = run.reader().roster().expect("a roster").policy.mode;
         let said = if mode == "advise" { Mode::Advise } else { Mode::Observe };
         assert_eq!(published, said, "a dry run must not make pins that nobody takes back");
@@ -357,7 +360,6 @@ async fn nothing_is_changed_outside_enforce_or_by_a_dry_run() {
 #[tokio::test(start_paused = true)]
 async fn settings_are_read_again_and_bad_ones_are_not_taken() {
     let run = Run::start("", Fake::new(), false);
-    run.fake.inner.lock().jobs = vec![job(1, &["slim1"], PIN, long_ago())];
     sleep(3 * S).await;
     let write = |more: &str| {
         std::fs::write(run.path("sjp.toml"), settings(run.dir.path(), more)).expect("written");
@@ -375,15 +377,23 @@ async fn settings_are_read_again_and_bad_ones_are_not_taken() {
     assert_eq!(run.status().config_error, None);
     assert_eq!(run.reader().roster().expect("a roster").policy.mode, Mode::Enforce, "at once");
     assert_eq!(run.events("reload")[0]["taken"], true, "in the new file");
-    sleep(20 * S).await;
-    assert_eq!(run.fake.inner.lock().updates.len(), 2, "enforce looks after waiting jobs");
+    run.fake.inner.lock().jobs = vec![job(1, &["slim1"], PIN, seconds(unix_now()) - 40)];
+    sleep(12 * S).await;
+    assert_eq!(run.status().pins.waiting, 1);
 
     write("mode = \"observe\"\n[cadence]\nnode_poll_interval = 5.0\n");
     run.control(Control::Reload).await;
+    let reloads = run.events("reload");
+    let last = reloads.last().expect("told")["words"].clone();
+    assert!(last.as_str().is_some_and(|w| w.starts_with("1 pinned jobs wait")), "{last}");
+    assert_eq!(run.fake.inner.lock().updates.len(), 0);
+    // Time stands still for the queue: an older job instead.
+    run.fake.inner.lock().jobs = vec![job(1, &["slim1"], PIN, long_ago())];
     let before = run.fake.count(Kind::Nodes);
     sleep(50 * S).await;
     let asked = run.fake.count(Kind::Nodes) - before;
     assert!((9..=12).contains(&asked), "{asked}");
+    assert_eq!(run.fake.inner.lock().updates.len(), 2, "taken back in its time");
     run.stop().await;
 }
 

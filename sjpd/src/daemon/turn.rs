@@ -214,13 +214,9 @@ impl<C: Cluster> Daemon<C> {
         }
     }
 
-    /// Mode enforce (or its dry run): which marks to read, which pins to take
-    /// back.
+    /// Which marks to read, which pins to take back: in every mode, as pins of an
+    /// earlier mode enforce are taken back too.
     fn look_after_waiting(&mut self, now: Instant) {
-        if self.config.general.mode != Mode::Enforce {
-            self.wanted.clear();
-            return;
-        }
         let (jobs, unix) = (&self.world.jobs, unix_now());
         let most = self.reads.marks_at_once();
         self.wanted = self.waiting.wanted(jobs, unix, &self.config, most);
