@@ -53,14 +53,16 @@ make_folder() {
     run apt-get -o Acquire::Check-Valid-Until=false update
     # shellcheck disable=SC2086 # a list of words
     run apt-get install -y --no-install-recommends $packages
-    # With this client library slurmdbd's first query fails ("Number of columns in
-    # result set execeeds maxmimum") and slurmdbd does not start; 11.8.6 is good.
+    # With 11.8.9 of this client library slurmdbd's first query fails ("Number of
+    # columns in result set execeeds maxmimum"), and slurmdbd does not start.
     # shellcheck disable=SC2016 # dpkg-query's own variables
-    if [ "$(run dpkg-query -W -f '${Version}' libmariadb3)" = "1:11.8.9+ds-0+deb13u1" ]; then
+    case $(run dpkg-query -W -f '${Version}' libmariadb3) in
+    1:11.8.9*)
         deb=libmariadb3_11.8.6-0+deb13u1_$(run dpkg --print-architecture).deb
         curl -fsS -o "$dir/tmp/$deb" "$mirror/pool/main/m/mariadb/$deb"
         run dpkg -i "/tmp/$deb"
-    fi
+        ;;
+    esac
     touch "$dir/made-by-debian13.sh"
 }
 

@@ -312,7 +312,10 @@ impl TestCluster {
             self.command_line(RunAs::Root, "slurmd", &["-D", "-N", node, "-f", conf.as_str()]);
         if let Some(namespace) = &daemons.namespace {
             let pid = namespace.child_pid()?.context("the namespace has ended")?.to_string();
-            line = line.prefixed(["nsenter", "-t", pid.as_str(), "--pid", "--mount"]);
+            // Root and working folder too: with the mount namespace alone, a test that
+            // runs in a chroot would find its slurmds outside.
+            let words = ["nsenter", "-t", pid.as_str(), "--pid", "--mount", "--root", "--wd"];
+            line = line.prefixed(words);
         }
         let name = format!("slurmd-out-{node}");
         Background::start(&name, line, &self.log_file(&format!("{name}.log")))

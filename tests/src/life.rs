@@ -33,6 +33,17 @@ printf '%s %s\n' "$name" "$*" >> "$d/calls"
 if [ -e "$d/hang" ]; then
     case "$name $*" in *"$(cat "$d/hang")"*) exec sleep 600 ;; esac
 fi
+if [ -e "$d/no-marks" ]; then
+    # What squeue does with a column that it does not know.
+    for word in "$@"; do
+        shift
+        case $word in *,admin_comment:*)
+            word=$(printf '%s' "$word" | sed 's/,admin_comment:[^,]*//')
+            echo "Invalid job format specification: admin_comment" >&2 ;;
+        esac
+        set -- "$@" "$word"
+    done
+fi
 if [ "$1" = update ]; then
     if [ -s "$d/busy" ]; then
         sed -i 1d "$d/busy"
@@ -191,6 +202,14 @@ impl Tampered {
     /// When the switch cannot be removed.
     pub fn hang_no_more(&self) -> Result<()> {
         std::fs::remove_file(self.dir.join("hang")).context("removing the switch")
+    }
+
+    /// squeue has no column for the AdminComment from now on.
+    ///
+    /// # Errors
+    /// When the switch cannot be written.
+    pub fn no_marks(&self) -> Result<()> {
+        self.put("no-marks", "")
     }
 
     /// The next `times` updates fail with EAGAIN.

@@ -318,3 +318,29 @@ fn wait_polls(tampered: &Tampered, times: usize) {
     })
     .unwrap();
 }
+
+#[test]
+fn marks_come_from_json_where_squeue_has_no_column_for_them() {
+    let cluster = start();
+    let tampered = cluster.tamper().unwrap();
+    tampered.no_marks().unwrap();
+    let mut sjpd = cluster.start_sjpd(&settings(&tampered)).unwrap();
+    cluster.wait_placing().unwrap();
+    let (_, jobs) = pin_two(&cluster, &mut sjpd);
+    sjpd.signal(Signal::SIGCONT).unwrap();
+    for id in jobs {
+        cluster.wait_job(id, SOON, "is released", released).unwrap();
+    }
+    let calls: Vec<String> =
+        tampered.calls().into_iter().filter(|c| c.starts_with("squeue ")).collect();
+    let with_column = calls.iter().filter(|c| c.contains("admin_comment")).count();
+    assert_eq!(with_column, 1, "asked for once, and then no more: {calls:?}");
+    let json: Vec<&String> = calls.iter().filter(|c| c.contains("--json")).collect();
+    // The three jobs are new once, and two of them after each of their releases' updates;
+    // the rest of the polls know all marks.
+    assert!(!json.is_empty() && json.len() < calls.len() / 2, "{calls:?}");
+    let by_id = cluster.release() >= (24, 11);
+    assert!(json.iter().all(|c| c.contains(" -j ") == by_id), "{json:?}");
+    assert_eq!(sjpd.stop().unwrap(), 0);
+    cluster.stop().unwrap();
+}
