@@ -53,12 +53,13 @@ if [ "$1" = update ]; then
     if [ -e "$d/before" ] && mv "$d/before" "$d/before.done"; then
         . "$d/before.done"
     fi
+    "$name" "$@"
+    code=$?
+    [ $code -ne 0 ] || printf '%s %s\n' "$name" "$*" >> "$d/made"
     if [ -e "$d/after" ] && mv "$d/after" "$d/after.done"; then
-        "$name" "$@"
-        code=$?
         . "$d/after.done"
-        exit $code
     fi
+    exit $code
 fi
 exec "$name" "$@"
 "#;
@@ -241,10 +242,10 @@ impl Tampered {
         read_lossy(&self.dir.join("calls")).lines().map(str::to_string).collect()
     }
 
-    /// The updates of a job so far.
-    pub fn updates(&self, job: u32) -> Vec<String> {
-        let head = format!("scontrol update jobid={job} ");
-        self.calls().into_iter().filter(|c| c.starts_with(&head)).collect()
+    /// The updates that slurmctld has made so far; it may have said EAGAIN before, as
+    /// 24.11 and 26.05 do to new partitions on a cluster without accounting.
+    pub fn made(&self) -> Vec<String> {
+        read_lossy(&self.dir.join("made")).lines().map(str::to_string).collect()
     }
 }
 

@@ -107,8 +107,7 @@ const GONE: [&str; 5] = [
 const GONE_BY_SHRINK: [&str; 2] = ["invalid node name", "operation not supported"];
 
 /// Messages of a slurmctld that has no time, limits rates, or is away.
-const BUSY: [&str; 12] = [
-    "resource temporarily unavailable",
+const BUSY: [&str; 11] = [
     "temporarily unable",
     "try again",
     "back off",
@@ -122,6 +121,9 @@ const BUSY: [&str; 12] = [
     "communications connection failure",
 ];
 
+/// The words of EAGAIN.
+const AGAIN: &str = "resource temporarily unavailable";
+
 /// What a message to an update means; `None`: nothing that is known here.
 fn judge(update: &Update, message: &str) -> Option<Answer> {
     let lower = message.to_ascii_lowercase();
@@ -130,6 +132,8 @@ fn judge(update: &Update, message: &str) -> Option<Answer> {
         update.set().iter().any(|(key, value)| *key == "reqnodelist" && value.is_empty());
     if says(&GONE) || (clears_node && says(&GONE_BY_SHRINK)) {
         Some(Answer::Gone(message.to_owned()))
+    } else if lower.contains(AGAIN) {
+        Some(Answer::Again(message.to_owned()))
     } else if says(&BUSY) {
         Some(Answer::Busy(message.to_owned()))
     } else if lower.contains("error") || lower.contains("invalid") {
@@ -156,8 +160,14 @@ mod tests {
         for m in gone {
             assert!(matches!(judge(m), Some(Answer::Gone(_))), "{m}");
         }
-        let busy = [
+        let again = [
             "slurm_update error: Resource temporarily unavailable",
+            "Resource temporarily unavailable for job 7",
+        ];
+        for m in again {
+            assert!(matches!(judge(m), Some(Answer::Again(_))), "{m}");
+        }
+        let busy = [
             "slurm_update error: Socket timed out on send/recv operation",
             "RPC rate limit exceeded, backing off",
             "slurm_update error: Unable to contact slurm controller (connect failure)",

@@ -22,6 +22,10 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 /// Busy answers for one update, after which the action is given up: the next
 /// look at the queue plans it again, from fresh data.
 const TRIES: u32 = 6;
+/// How often an update is tried again soon, before [`Answer::Again`] counts as busy.
+const SOON_TRIES: u32 = 10;
+/// The wait before each of these.
+const SOON: Duration = Duration::from_millis(200);
 
 /// Whether changes may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +211,9 @@ impl<A: Actuator> Worker<A> {
             outcome = match self.make(action, update, made > 0).await {
                 Some(Answer::Made) => continue,
                 Some(Answer::Gone(said)) => Outcome::Gone(said),
-                Some(Answer::Busy(said) | Answer::Refused(said)) => Outcome::Failed(said),
+                Some(Answer::Busy(said) | Answer::Again(said) | Answer::Refused(said)) => {
+                    Outcome::Failed(said)
+                }
                 None => Outcome::Off,
             };
             break;
@@ -226,26 +232,31 @@ impl<A: Actuator> Worker<A> {
     /// whole. What slurmdbd was too busy for may have been done all the same, or be
     /// done later: whoever ordered it looks first.
     async fn make(&mut self, action: &Action, update: &Update, begun: bool) -> Option<Answer> {
-        let mut tries = 1;
+        let (mut tries, mut soon) = (1, 0);
         loop {
             self.pace().await;
             self.last = Some(Instant::now());
             let answer = self.actuator.update(update).await;
-            let Answer::Busy(said) = &answer else {
+            let (Answer::Busy(said) | Answer::Again(said)) = &answer else {
                 self.wait = FIRST_WAIT;
                 return Some(answer);
             };
             if matches!(update, Update::Qos { .. }) {
                 return Some(answer);
             }
-            if tries == TRIES {
-                return Some(Answer::Busy(format!("{said} ({TRIES} tries)")));
-            }
-            tries += 1;
-            tracing::warn!(%action.target, said, wait = ?self.wait, "slurmctld is busy");
-            let until = Instant::now() + self.wait;
-            self.wait = (self.wait * 2).min(LAST_WAIT);
-            sleep_until(until).await;
+            let wait = if matches!(answer, Answer::Again(_)) && soon < SOON_TRIES {
+                soon += 1;
+                tracing::debug!(%action.target, said, "slurmctld says EAGAIN");
+                SOON
+            } else if tries == TRIES {
+                return Some(Answer::Busy(format!("{said} ({} tries)", tries + soon)));
+            } else {
+                tries += 1;
+                tracing::warn!(%action.target, said, wait = ?self.wait, "slurmctld is busy");
+                let next = (self.wait * 2).min(LAST_WAIT);
+                std::mem::replace(&mut self.wait, next)
+            };
+            tokio::time::sleep(wait).await;
             if !begun && !self.allows(action) {
                 return None;
             }
@@ -444,6 +455,30 @@ mod tests {
         let outcome = reports.recv().await.expect("a report").outcome;
         assert_eq!(outcome, Outcome::Failed(format!("busy ({TRIES} tries)")));
         assert_eq!(fake.seen.lock().len(), TRIES as usize);
+        hands.stop(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn eagain_is_tried_again_soon_and_then_as_busy() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let again = || Answer::Again("Resource temporarily unavailable".into());
+        let few = 3;
+        let fake = Fake::with((0..few).map(|_| again()));
+        let (hands, mut reports) = start(fake.clone(), log(&dir).0, on(10.0));
+        assert!(hands.order(release(1)));
+        assert_eq!(reports.recv().await.expect("a report").outcome, Outcome::Done);
+        assert_eq!(fake.seconds().last(), Some(&0), "{:?}", fake.seconds());
+        hands.stop(Duration::from_secs(1)).await;
+
+        let fake = Fake::with((0..100).map(|_| again()));
+        let (hands, mut reports) = start(fake.clone(), log(&dir).0, on(10.0));
+        assert!(hands.order(release(1)));
+        let outcome = reports.recv().await.expect("a report").outcome;
+        let tries = TRIES + SOON_TRIES;
+        let said = format!("Resource temporarily unavailable ({tries} tries)");
+        assert_eq!(outcome, Outcome::Failed(said));
+        // Two seconds of soon, then 1, 2, 4, 8 and 16.
+        assert_eq!(fake.seconds()[10..], [2, 3, 5, 9, 17, 33]);
         hands.stop(Duration::from_secs(1)).await;
     }
 

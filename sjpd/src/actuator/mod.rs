@@ -26,6 +26,10 @@ pub enum Answer {
     Gone(String),
     /// slurmctld has no time or is away: to be tried again later.
     Busy(String),
+    /// slurmctld said EAGAIN at once: to be tried again soon. 24.11 and 26.05 say so to
+    /// most new partitions where the job has no association (no accounting), whatever
+    /// their load: an old errno of the thread that answers (measured: 39 to 46 of 60).
+    Again(String),
     /// It was refused.
     Refused(String),
 }
