@@ -5,7 +5,7 @@ use sjp_core::cluster::{Node, Partition, SlurmConfig};
 use sjp_core::config::{Mode, Policy};
 use sjp_core::ledger::Ledger;
 use sjp_core::place::{Context, Scratch, choose};
-use sjp_core::publish::{RoomsInput, RosterInput, build_rooms, build_roster};
+use sjp_core::publish::{Extra, RoomsInput, RosterInput, build_rooms, build_roster};
 use sjp_core::request::JobRequest;
 use sjp_core::units::{Cpus, Limit, MemMb, MemPer};
 use std::hint::black_box;
@@ -82,6 +82,7 @@ fn bench(c: &mut Criterion) {
                 qos: &[],
                 config: &config,
                 now: 0,
+                extra: Extra::default(),
             };
             let rooms = build_rooms(&roster, &input);
             let job = JobRequest {

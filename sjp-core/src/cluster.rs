@@ -183,6 +183,9 @@ pub struct Job {
     pub array_id: Option<u32>,
     /// How many array tasks this record stands for (1 if no array).
     pub array_tasks: u32,
+    /// Which tasks those are, as `scontrol` takes them in `ID_[...]`; `None` if no
+    /// array.
+    pub task_ids: Option<String>,
     /// Owner.
     pub uid: u32,
     /// State, condensed.

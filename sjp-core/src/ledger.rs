@@ -196,10 +196,16 @@ impl Ledger {
 
     /// Room that open claims take, by node name: CPUs and MB. `nodes_asked_at`
     /// is when the node data was asked for: a job that started before is in it.
-    pub fn open_rooms(&self, nodes_asked_at: f64) -> impl Iterator<Item = (&str, u32, u32)> {
+    /// Claims of jobs that wait and are `left_out` do not count.
+    pub fn open_rooms(
+        &self,
+        nodes_asked_at: f64,
+        left_out: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = (&str, u32, u32)> {
         self.entries.values().filter_map(move |e| {
             let counts = match e.state {
-                State::Open { .. } | State::Waits { .. } => true,
+                State::Open { .. } => true,
+                State::Waits { job } => !left_out(job),
                 State::Started { at, seen } => {
                     nodes_asked_at < (at + 1) as f64 && nodes_asked_at < seen as f64
                 }

@@ -21,6 +21,6 @@ pub mod place;
 pub mod promises;
 pub mod publication;
 pub mod publish;
-pub mod release;
 pub mod request;
 pub mod units;
+pub mod waiting;

@@ -4,18 +4,33 @@
 //! kept. Values never hold `;` or `=`; a text that does not parse whole is no
 //! mark at all.
 
+use crate::config::UserChoice;
 use crate::decision::{Basis, Placement, Reason};
 use crate::publication::Roster;
-use crate::units::{Cpus, MemMb, tenths};
+use crate::request::JobRequest;
+use crate::units::{Cpus, Limit, MemMb, MemPer, tenths};
 
 /// What every mark begins with.
 pub const PREFIX: &str = "sjp:";
 
 /// Keys that a mark may hold, in the order written.
-const KEYS: [&str; 14] = [
-    "pin", "placed", "open", "from", "was", "released", "moved", "qos", "skipped", "room", "eta",
-    "job", "free", "id",
+///
+/// Where the job is: `pin`, `placed` or `open`, with `from` for what a pin left
+/// out. What it came with: `was` (partitions it named), `own` (`nodes`,
+/// `exclude`: lists of its own that were followed), `left` (`time`, `mem`: what
+/// it left to its partition), `had` (the partitions of a job that was skipped,
+/// before sjpd changed them). What sjpd did since:
+/// `released`, `moved`, `widened` (the partitions before), `qos`, `at` (Unix
+/// seconds of its last change), `eta` (Unix seconds at which the node of a pin
+/// is expected to have room).
+const KEYS: [&str; 19] = [
+    "pin", "placed", "open", "from", "released", "moved", "widened", "qos", "skipped", "room",
+    "eta", "at", "was", "own", "left", "had", "job", "free", "id",
 ];
+
+/// Keys that outlive the mark of a job that somebody else has placed: what
+/// still is to be given back.
+const KEPT: [&str; 2] = ["qos", "id"];
 
 /// The mark of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,6 +87,45 @@ impl Mark {
     /// Takes `key` out.
     pub fn remove(&mut self, key: &str) {
         self.fields.retain(|(k, _)| k != key);
+    }
+
+    /// A number of Unix seconds.
+    #[must_use]
+    pub fn seconds(&self, key: &str) -> Option<i64> {
+        self.get(key)?.parse().ok()
+    }
+
+    /// Whether sjp set partitions or a node for this job.
+    #[must_use]
+    pub fn places(&self) -> bool {
+        ["pin", "placed", "open"].iter().any(|key| self.get(key).is_some())
+    }
+
+    /// Whether the list at `key` (`own`, `left`) has `what`.
+    #[must_use]
+    pub fn has(&self, key: &str, what: &str) -> bool {
+        self.get(key).is_some_and(|list| list.split(',').any(|o| o == what))
+    }
+
+    /// The partitions that the job had before sjp; empty where it named none and
+    /// so was in the default one.
+    #[must_use]
+    pub fn original(&self) -> Vec<String> {
+        let had = self.list("had");
+        if had.is_empty() { self.list("was") } else { had }
+    }
+
+    /// The AdminComment of a job that is no longer sjp's to place: the site's text,
+    /// and what still is to be given back.
+    #[must_use]
+    pub fn let_go(&self) -> String {
+        let owed = self.get("qos").is_some();
+        let keep = |(key, _): &&(String, String)| owed && KEPT.contains(&key.as_str());
+        let fields: Vec<_> = self.fields.iter().filter(keep).cloned().collect();
+        if fields.is_empty() {
+            return self.before.clone();
+        }
+        Self { before: self.before.clone(), fields }.to_comment()
     }
 
     /// The whole AdminComment.
@@ -146,30 +200,20 @@ pub fn partition_names(roster: &Roster, indices: &[u16]) -> String {
     names.join(",")
 }
 
-/// The AdminComment of a job placed as `placement` says: the site's text and
+/// The AdminComment of `job` placed as `placement` says: the site's text and
 /// the mark. An older mark of sjp's in `existing` is replaced.
 #[must_use]
 pub fn for_placement(
     roster: &Roster,
+    job: &JobRequest<'_>,
     placement: &Placement,
     claim_id: u64,
     existing: Option<&str>,
 ) -> String {
     let mut mark = Mark { before: site_text(existing), fields: Vec::new() };
-    let names = partition_names(roster, &placement.admitted);
-    let key = match (placement.pin, placement.basis) {
-        (Some(_), _) => "from",
-        (None, Basis::Open) => "open",
-        (None, Basis::Room | Basis::Shape) => "placed",
-    };
-    mark.set(key, &names);
-    if let Some(node) = placement.pin.and_then(|n| roster.nodes.get(n as usize)) {
-        mark.set("pin", node);
-    }
-    mark.set("job", &shape(placement.cpus, placement.mem));
-    if placement.pin.is_some() {
-        mark.set("free", &shape(placement.room.cpus, placement.room.mem));
-    }
+    let known = |name: &str| roster.partitions.iter().any(|p| p.name == name);
+    mark.name_own(job, known, roster.policy.user_nodes == UserChoice::Follow);
+    mark.place(roster, placement);
     mark.set("id", &format!("{claim_id:x}"));
     mark.to_comment()
 }
@@ -177,8 +221,65 @@ pub fn for_placement(
 /// The AdminComment of a job that was skipped; `None` where it is not empty
 /// (the site's own text stays alone).
 #[must_use]
-pub fn skipped(reason: Reason, existing: Option<&str>) -> Option<String> {
-    existing.is_none_or(str::is_empty).then(|| format!("{PREFIX}skipped={}", reason.words()))
+pub fn skipped(job: &JobRequest<'_>, reason: Reason, existing: Option<&str>) -> Option<String> {
+    if existing.is_some_and(|text| !text.is_empty()) {
+        return None;
+    }
+    let mut mark = Mark::default();
+    mark.set("skipped", reason.words());
+    // Only a job that waits for room is looked at again.
+    if reason == Reason::NoRoom {
+        mark.name_own(job, |_| true, true);
+    }
+    Some(mark.to_comment())
+}
+
+impl Mark {
+    /// Writes down what the job named itself: `known` partitions in its order, and
+    /// lists of nodes where they are followed.
+    fn name_own(&mut self, job: &JobRequest<'_>, known: impl Fn(&str) -> bool, nodes: bool) {
+        let names = job.partition.unwrap_or_default().split(',').map(str::trim);
+        let named: Vec<&str> = names.filter(|n| !n.is_empty() && known(n)).collect();
+        if !named.is_empty() {
+            self.set("was", &named.join(","));
+        }
+        let given = |list: Option<&str>| list.is_some_and(|l| !l.is_empty());
+        let own = [("nodes", given(job.nodelist)), ("exclude", given(job.exclude))];
+        if nodes {
+            self.set_list("own", &own);
+        }
+        let left = [("time", job.time_limit == Limit::Unset), ("mem", job.mem == MemPer::Unset)];
+        self.set_list("left", &left);
+    }
+
+    /// Sets `key` to the words that hold, if any.
+    fn set_list(&mut self, key: &str, words: &[(&str, bool)]) {
+        let list: Vec<&str> = words.iter().filter(|w| w.1).map(|w| w.0).collect();
+        if !list.is_empty() {
+            self.set(key, &list.join(","));
+        }
+    }
+
+    /// Writes down where the job is now; what a mark said of that before goes.
+    pub fn place(&mut self, roster: &Roster, placement: &Placement) {
+        for key in ["pin", "placed", "open", "from", "free", "eta", "skipped"] {
+            self.remove(key);
+        }
+        let names = partition_names(roster, &placement.admitted);
+        let key = match (placement.pin, placement.basis) {
+            (Some(_), _) => "from",
+            (None, Basis::Open) => "open",
+            (None, Basis::Room | Basis::Shape) => "placed",
+        };
+        self.set(key, &names);
+        if let Some(node) = placement.pin.and_then(|n| roster.nodes.get(n as usize)) {
+            self.set("pin", node);
+        }
+        self.set("job", &shape(placement.cpus, placement.mem));
+        if placement.pin.is_some() {
+            self.set("free", &shape(placement.room.cpus, placement.room.mem));
+        }
+    }
 }
 
 /// The site's text in an AdminComment, without any mark.
@@ -191,7 +292,24 @@ fn site_text(existing: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::publication::PartitionRule;
     use proptest::prelude::*;
+
+    fn nowhere(partitions: Vec<u16>) -> Placement {
+        Placement {
+            partitions: partitions.clone(),
+            admitted: partitions,
+            pin: None,
+            not_pinned: None,
+            claims: Vec::new(),
+            room: crate::decision::Room::default(),
+            cpus: Cpus(0),
+            mem: None,
+            loss: 0.0,
+            minutes: None,
+            basis: Basis::Room,
+        }
+    }
 
     #[test]
     fn the_design_s_example_reads_back() {
@@ -210,6 +328,46 @@ mod tests {
         assert_eq!(mark.to_comment(), "project=42; see wiki sjp:placed=slim;id=1");
         assert_eq!(site_text(Some("a sjp:placed=x")), "a");
         assert_eq!(site_text(Some("asjp:placed=x")), "asjp:placed=x");
+    }
+
+    #[test]
+    fn what_the_job_named_is_written_down() {
+        let rule = |name: &str| PartitionRule { name: name.into(), ..PartitionRule::default() };
+        let mut roster =
+            Roster { partitions: vec![rule("fat"), rule("slim")], ..Roster::default() };
+        let job = JobRequest {
+            partition: Some("slim, nowhere,fat"),
+            exclude: Some("n1"),
+            mem: MemPer::Cpu(MemMb(10)),
+            time_limit: Limit::At(5),
+            ..JobRequest::default()
+        };
+        let room = skipped(&job, Reason::NoRoom, None).unwrap();
+        assert_eq!(room, "sjp:skipped=no room;was=slim,nowhere,fat;own=exclude");
+        assert_eq!(skipped(&job, Reason::Gpu, Some("")).unwrap(), "sjp:skipped=gpu");
+        assert_eq!(skipped(&job, Reason::NoRoom, Some("mine")), None);
+        let placement = nowhere(vec![1]);
+        let placed = |roster: &Roster| for_placement(roster, &job, &placement, 7, Some("mine"));
+        assert_eq!(
+            placed(&roster),
+            "mine sjp:placed=slim;was=slim,fat;own=exclude;job=0c;id=7",
+            "partitions that are none are nobody's"
+        );
+        roster.policy.user_nodes = UserChoice::Ignore;
+        assert_eq!(placed(&roster), "mine sjp:placed=slim;was=slim,fat;job=0c;id=7");
+        let job = JobRequest { mem: MemPer::Unset, time_limit: Limit::Unset, ..job };
+        let left = skipped(&job, Reason::NoRoom, None).unwrap();
+        assert_eq!(left, "sjp:skipped=no room;was=slim,nowhere,fat;own=exclude;left=time,mem");
+    }
+
+    #[test]
+    fn what_is_owed_outlives_a_mark_that_is_let_go() {
+        let mark = Mark::parse("site sjp:placed=slim;was=fat;moved=a>b;id=1").unwrap();
+        assert_eq!((mark.let_go().as_str(), mark.original()), ("site", vec!["fat".to_owned()]));
+        let mark = Mark::parse("sjp:pin=n1;from=slim;qos=normal>flex;had=slim;was=x;id=1").unwrap();
+        assert_eq!(mark.let_go(), "sjp:qos=normal>flex;id=1");
+        assert_eq!(mark.original(), ["slim"]);
+        assert!(mark.places() && !mark.has("own", "nodes"));
     }
 
     #[test]

@@ -121,6 +121,11 @@ fn judge_pin<V: RoomView>(ctx: &Context<'_, V>, job: &JobRequest<'_>) -> Option<
     Some(why)
 }
 
+/// Whether this job may be pinned at all.
+pub(crate) fn may_pin<V: RoomView>(ctx: &Context<'_, V>, job: &JobRequest<'_>) -> bool {
+    judge_pin(ctx, job).is_none()
+}
+
 /// Whether the QOS leaves this user fewer CPUs than the job needs.
 fn at_qos_cap<V: RoomView>(ctx: &Context<'_, V>, job: &JobRequest<'_>) -> bool {
     let Some(name) = job.qos else { return false };

@@ -39,6 +39,23 @@ impl Promises {
         }
     }
 
+    /// Takes a promise back: the same numbers as it was made with.
+    pub fn take_back(&mut self, node: u32, cpus: u32, mem: u32) {
+        if let Ok(i) = self.nodes.binary_search_by_key(&node, |p| p.node)
+            && let Some(p) = self.nodes.get_mut(i)
+        {
+            p.cpus = p.cpus.saturating_sub(cpus);
+            p.mem = p.mem.saturating_sub(mem);
+        }
+    }
+
+    /// What `node` was promised: CPUs and MB.
+    #[must_use]
+    pub fn of(&self, node: u32) -> (u32, u32) {
+        let found = self.nodes.binary_search_by_key(&node, |p| p.node).ok();
+        found.and_then(|i| self.nodes.get(i)).map_or((0, 0), |p| (p.cpus, p.mem))
+    }
+
     /// One entry a node, ascending.
     #[must_use]
     pub fn as_slice(&self) -> &[Promised] {

@@ -4,7 +4,7 @@
 mod rooms;
 mod roster;
 
-pub use rooms::{RoomsInput, build_rooms, is_tied};
+pub use rooms::{Extra, Moving, RoomsInput, build_rooms, is_tied, job_share, planned_at};
 pub use roster::{RosterInput, build_roster};
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use mlua::{Function, Lua, MultiValue, Value};
 use parking_lot::Mutex;
 use sjp_core::decision::Reason;
 use sjp_core::mark;
+use sjp_core::request::JobRequest;
 use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -174,7 +175,7 @@ impl Native {
         };
         let plan = match decide_on_table(&mut shared, config, &order, opening.base, now_ns) {
             Err(Stop::Left(reason)) if about_the_job(reason) => {
-                self.note_skipped(job_desc, reason, &fields)?;
+                self.note_skipped(job_desc, &job, reason, &fields)?;
                 return Err(Stop::Left(reason));
             }
             other => other?,
@@ -209,10 +210,11 @@ impl Native {
     fn note_skipped(
         &self,
         job_desc: &Value,
+        job: &JobRequest<'_>,
         reason: Reason,
         fields: &Fields,
     ) -> Result<(), Failure> {
-        match mark::skipped(reason, fields.admin_comment.as_deref()) {
+        match mark::skipped(job, reason, fields.admin_comment.as_deref()) {
             Some(comment) => self.write(job_desc, [None, None, None, Some(&comment)], fields),
             None => Ok(()),
         }

@@ -97,7 +97,9 @@ fn every_reason_about_the_job_is_answered_and_noted() {
         let out = world.place(&fields);
         assert_eq!((out.placed, out.reason.as_deref()), (false, Some(reason)), "{fields}: {out:?}");
         assert_eq!(out.writes, ["admin_comment"], "{fields}");
-        assert_eq!(out.comment, Some(format!("sjp:skipped={reason}")), "{fields}");
+        // Who waits for room is looked at again: what it named is written down.
+        let named = if reason == "no room" { ";was=fat;own=exclude" } else { "" };
+        assert_eq!(out.comment, Some(format!("sjp:skipped={reason}{named}")), "{fields}");
 
         let out = world.place(&format!("{fields} admin_comment='the site says',"));
         assert_eq!(out.reason.as_deref(), Some(reason), "{fields}");

@@ -192,6 +192,8 @@ impl Query {
             id,
             array_id: array.then_some(array_id),
             array_tasks: if array { task_count(tasks)? } else { 1 },
+            // Without the limit of tasks that run at once.
+            task_ids: array.then(|| tasks.split('%').next().unwrap_or(tasks).to_owned()),
             uid,
             state,
             state_word: word.to_owned(),
@@ -420,6 +422,7 @@ mod tests {
                 id: 21,
                 array_id: Some(20),
                 array_tasks: 6,
+                task_ids: Some("1-9:2,20".into()),
                 uid: 1000,
                 state: JobState::Active,
                 state_word: "CONFIGURING".into(),

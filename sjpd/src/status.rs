@@ -60,6 +60,28 @@ pub struct Pins {
     pub overdue: u64,
 }
 
+/// What was done for waiting jobs, since sjpd started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Waits {
+    /// Rechecks.
+    pub rechecks: u64,
+    /// Jobs moved to where there was room.
+    pub moved: u64,
+    /// Jobs given every partition, since there was no room.
+    pub opened: u64,
+    /// Of such, the ones narrowed again.
+    pub narrowed: u64,
+    /// Pins to nodes that are expected to have room first.
+    pub waiting_for_room: u64,
+    /// Jobs widened after their budget.
+    pub widened: u64,
+    /// Jobs that somebody else changed, and whose mark went.
+    pub let_go: u64,
+    /// Changes that the last recheck left for the next queues: now.
+    pub left: u64,
+}
+
 /// What the cluster looks like to sjpd.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -171,6 +193,8 @@ pub struct Status {
     pub claims: Claims,
     /// Pins.
     pub pins: Pins,
+    /// Waiting jobs.
+    pub waits: Waits,
     /// The last errors, newest last; at most `MAX_ERRORS`.
     pub errors: Vec<Trouble>,
     /// The table.

@@ -29,7 +29,7 @@ fn start() -> TestCluster {
 fn settings(tampered: &Tampered) -> String {
     let commands = tampered.toml("");
     format!(
-        "[pin]\nrelease_after = 4.0\nmax_age = 600.0\n\
+        "[pin]\nrelease_after = 4.0\nmax_age = 600.0\n[recheck]\ninterval = 0\n\
          [cadence]\nqueue_poll_interval = 1.0\n{commands}"
     )
 }
@@ -278,8 +278,8 @@ fn what_is_not_sjps_is_left_alone() {
     let updates = |calls: Vec<String>| calls.into_iter().filter(|c| c.contains(" update "));
     assert_eq!(updates(tampered.calls()).collect::<Vec<_>>(), Vec::<String>::new());
 
-    // The pin goes outside mode enforce, and with the disable file in place; nothing
-    // else does.
+    // The pin goes outside mode enforce, and with the disable file in place, and so does
+    // the mark of the job that is elsewhere; nothing else does.
     std::fs::write(cluster.dir().join("disable"), "").unwrap();
     assert_eq!(sjpd.stop().unwrap(), 0);
     let advise = format!("[general]\nmode = \"advise\"\n{}", settings(&tampered));
@@ -289,14 +289,18 @@ fn what_is_not_sjps_is_left_alone() {
     wait_polls(&tampered, 4);
     for job in &before {
         let now = cluster.job(job.id).unwrap();
+        let comment = if job.id == other { "" } else { &job.admin_comment };
         assert_eq!(
-            (&now.required_nodes, &now.partition, &now.admin_comment),
-            (&job.required_nodes, &job.partition, &job.admin_comment)
+            (&now.required_nodes, &now.partition, now.admin_comment.as_str()),
+            (&job.required_nodes, &job.partition, comment)
         );
     }
+    let of = |id: u32| format!(" jobid={id} ");
     let made = tampered.made();
-    assert!(made.len() == 2 && made[0].contains(&format!(" jobid={pinned} ")), "{made:?}");
-    let others = updates(tampered.calls()).filter(|c| !c.contains(&format!(" jobid={pinned} ")));
+    let made_of = |id: u32| made.iter().filter(|c| c.contains(&of(id))).count();
+    assert_eq!((made.len(), made_of(pinned), made_of(other)), (3, 2, 1), "{made:?}");
+    let touched = updates(tampered.calls());
+    let others = touched.filter(|c| !c.contains(&of(pinned)) && !c.contains(&of(other)));
     assert_eq!(others.collect::<Vec<_>>(), Vec::<String>::new());
     // The disable file counts from the next submission on, and so does its absence.
     assert_eq!(cluster.probe().unwrap().reason, "disabled");

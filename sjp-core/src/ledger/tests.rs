@@ -34,7 +34,7 @@ fn running(id: u32, submit: i64, start: i64, node: &str) -> Job {
 }
 
 fn room(ledger: &Ledger, nodes_asked_at: f64) -> u32 {
-    ledger.open_rooms(nodes_asked_at).map(|r| r.1).sum()
+    ledger.open_rooms(nodes_asked_at, |_| false).map(|r| r.1).sum()
 }
 
 fn taken(claims: &[Claim]) -> Ledger {

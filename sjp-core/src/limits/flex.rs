@@ -7,7 +7,7 @@
 use super::{Cap, Held, Idle, Settings, Trial, View, can_be_judged, held, idle};
 use crate::cluster::Job;
 use crate::mark::Mark;
-use crate::release::Waiting;
+use crate::waiting::Waiting;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// A job id may be used again; with the submit time it names one job.

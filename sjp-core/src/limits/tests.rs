@@ -7,9 +7,9 @@ use super::*;
 use crate::cluster::{JobState, Node, SlurmConfig};
 use crate::config::{Mode, Policy};
 use crate::ledger::Ledger;
-use crate::publish::{RoomsInput, RosterInput, build_rooms, build_roster};
-use crate::release::Waiting;
+use crate::publish::{Extra, RoomsInput, RosterInput, build_rooms, build_roster};
 use crate::units::{Cpus, Limit, MemMb, MemPer};
+use crate::waiting::Waiting;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
@@ -132,6 +132,7 @@ impl Site {
                 qos: &self.qos,
                 config: &config,
                 now,
+                extra: Extra::default(),
             },
         );
         look(&View {

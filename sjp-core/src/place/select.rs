@@ -373,7 +373,8 @@ impl Survey {
         scratch.needs.get(fit.slot as usize % self.stride)
     }
 
-    fn need_in(&self, partition: u16, scratch: &Scratch) -> Option<eligible::Need> {
+    /// What the job takes in a partition that would accept it.
+    pub(crate) fn need_in(&self, partition: u16, scratch: &Scratch) -> Option<eligible::Need> {
         let class = scratch.class_of.get(usize::from(partition)).copied().flatten()?;
         scratch.needs.get(usize::from(class)).copied()
     }

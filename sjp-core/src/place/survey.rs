@@ -309,6 +309,21 @@ impl Survey {
         !scratch.fits.is_empty()
     }
 
+    /// Whether this node has.
+    pub(crate) fn has_room_on<V: RoomView>(
+        &self,
+        ctx: &Context<'_, V>,
+        scratch: &Scratch,
+        node: u32,
+    ) -> bool {
+        let Some(group) = ctx.rooms.group_of(node) else { return false };
+        let alone = scratch.is_touched(group, node);
+        scratch.fits.iter().any(|fit| match fit.single {
+            GROUPED => !alone && fit.group == group,
+            single => single == node,
+        })
+    }
+
     /// Lists the nodes that are promised or excluded.
     fn touch<V: RoomView>(
         &self,

@@ -6,7 +6,7 @@ use crate::cluster::{Names, Node, Partition, QosCaps, SlurmConfig};
 use crate::config::{Mode, Policy, UserChoice};
 use crate::ledger::Ledger;
 use crate::publication::Rooms;
-use crate::publish::{RoomsInput, RosterInput, build_rooms, build_roster};
+use crate::publish::{Extra, RoomsInput, RosterInput, build_rooms, build_roster};
 use crate::units::{Cpus, Limit, MemMb};
 use proptest::prelude::*;
 
@@ -97,6 +97,7 @@ impl Site {
                 qos: &self.qos,
                 config: &self.config,
                 now: 1000,
+                extra: Extra::default(),
             },
         )
     }
@@ -712,8 +713,7 @@ proptest! {
             ledger: &ledger,
             qos: &[],
             config: &site.config,
-            now: 1000,
-        });
+            now: 1000, extra: Extra::default(), });
         let promised: Vec<Promised> = promised
             .into_iter()
             .map(|(node, (cpus, mem))| Promised { node, cpus, mem })

@@ -9,7 +9,7 @@ use crate::eligible::kind_of;
 use crate::ledger::Ledger;
 use crate::publication::{Group, MEM_UNMANAGED, NEVER, NO_GROUP, QosRoom, Rooms, Roster};
 use crate::units::{Cpus, MemMb, MemPer};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What rooms are made of.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,31 @@ pub struct RoomsInput<'a> {
     pub config: &'a SlurmConfig,
     /// Unix seconds now.
     pub now: i64,
+    /// What only sjpd's own planning knows.
+    pub extra: Extra<'a>,
+}
+
+/// Beyond what the cluster itself shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extra<'a> {
+    /// Room that changes under way will take.
+    pub moving: &'a [Moving],
+    /// Pending jobs whose place is decided anew: neither their claims nor the
+    /// nodes they are tied to count.
+    pub anew: Option<&'a HashSet<u32>>,
+    /// Slurm's plans count for jobs of a higher priority than this only.
+    pub plans_above: u32,
+}
+
+/// Room that a change under way will take on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moving {
+    /// The node.
+    pub node: String,
+    /// CPUs.
+    pub cpus: u32,
+    /// MB.
+    pub mem: u32,
 }
 
 /// What is taken from one node, beyond what Slurm has allocated.
@@ -171,14 +196,17 @@ fn seconds(time: i64) -> u32 {
 fn taken(roster: &Roster, input: &RoomsInput<'_>) -> HashMap<u32, Taken> {
     let mut taken: HashMap<u32, Taken> = HashMap::new();
     let find = |name: &str| roster.nodes.find(name).and_then(|n| u32::try_from(n).ok());
-    for (name, cpus, mem) in input.ledger.open_rooms(input.nodes_asked_at) {
+    let anew = |job: u32| input.extra.anew.is_some_and(|list| list.contains(&job));
+    let claims = input.ledger.open_rooms(input.nodes_asked_at, anew);
+    let moving = input.extra.moving.iter().map(|m| (m.node.as_str(), m.cpus, m.mem));
+    for (name, cpus, mem) in claims.chain(moving) {
         if let Some(node) = find(name) {
             let t = taken.entry(node).or_default();
             t.cpus = t.cpus.saturating_add(cpus);
             t.mem = t.mem.saturating_add(u64::from(mem));
         }
     }
-    for job in input.jobs.iter().filter(|j| is_tied(j)) {
+    for job in input.jobs.iter().filter(|j| is_tied(j) && !anew(j.id)) {
         let (cpus, mem) = job_share(job);
         for node in job.req_nodes.iter().filter_map(|n| find(n)) {
             let t = taken.entry(node).or_default();
@@ -187,8 +215,8 @@ fn taken(roster: &Roster, input: &RoomsInput<'_>) -> HashMap<u32, Taken> {
         }
     }
     // Slurm plans whole nodes: nothing that would still run then may start.
-    for job in input.jobs.iter().filter(|j| j.state == JobState::Pending && !is_tied(j)) {
-        let Some(start) = job.start.filter(|_| !job.sched_nodes.is_empty()) else { continue };
+    let plans = input.jobs.iter().filter(|j| j.priority > input.extra.plans_above);
+    for (job, start) in plans.filter_map(|j| Some((j, planned_at(j)?))) {
         for node in job.sched_nodes.iter().filter_map(|n| find(n)) {
             let t = taken.entry(node).or_default();
             let start = start.max(input.now);
@@ -220,9 +248,20 @@ pub fn is_tied(job: &Job) -> bool {
     job.state == JobState::Pending && !job.req_nodes.is_empty() && job.could_start()
 }
 
-/// CPUs and MB that a pending job takes on each of the nodes it names.
-fn job_share(job: &Job) -> (u32, u64) {
-    let nodes = job.node_count.max(u32::try_from(job.req_nodes.len()).unwrap_or(1)).max(1);
+/// When Slurm has planned to start a pending job on nodes of its choice, Unix
+/// seconds; `None`: it has not, or the job is tied to nodes and counts there.
+#[must_use]
+pub fn planned_at(job: &Job) -> Option<i64> {
+    let waits = job.state == JobState::Pending && !job.sched_nodes.is_empty() && !is_tied(job);
+    job.start.filter(|_| waits)
+}
+
+/// CPUs and MB that a job takes on each of its nodes: a pending one on those it
+/// names, all tasks of an array together.
+#[must_use]
+pub fn job_share(job: &Job) -> (u32, u64) {
+    let named = if job.nodes.is_empty() { job.req_nodes.len() } else { job.nodes.len() };
+    let nodes = job.node_count.max(u32::try_from(named).unwrap_or(1)).max(1);
     let tasks = job.array_tasks.max(1);
     let cpus = job.cpus.0.div_ceil(nodes);
     let mem = match job.mem {

@@ -77,6 +77,7 @@ fn group(
             qos: &[],
             config: &config,
             now: NOW,
+            extra: Extra::default(),
         },
     );
     let at = roster.nodes.find(name).unwrap();
@@ -188,6 +189,7 @@ fn equal_nodes_share_a_group_and_unusable_ones_have_none() {
             qos: &[],
             config: &config,
             now: NOW,
+            extra: Extra::default(),
         },
     );
     let names: Vec<&str> = (0..roster.nodes.len()).filter_map(|i| roster.nodes.get(i)).collect();

@@ -5,7 +5,7 @@ use sjp_core::cluster::{Node, Partition, QosCaps, SlurmConfig};
 use sjp_core::config::{Mode, Policy};
 use sjp_core::ledger::Ledger;
 use sjp_core::publication::{Rooms, Roster};
-use sjp_core::publish::{RoomsInput, RosterInput, build_rooms, build_roster};
+use sjp_core::publish::{Extra, RoomsInput, RosterInput, build_rooms, build_roster};
 use sjp_core::units::{Cpus, MemMb};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -97,6 +97,7 @@ impl Cluster {
                 qos: &self.qos,
                 config: &self.config,
                 now: i64::try_from(now.as_secs()).unwrap(),
+                extra: Extra::default(),
             },
         )
     }

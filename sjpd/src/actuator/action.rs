@@ -133,6 +133,17 @@ pub enum Update {
         /// What it gets.
         set: Settings,
     },
+    /// `scontrol update jobid=ID_[TASKS] KEY=VALUE ...`: the tasks of an array that
+    /// wait in one record. Naming them leaves those alone that run.
+    Tasks {
+        /// The array.
+        id: u32,
+        /// Its tasks, `1,3,5-9`. Tasks that started meanwhile do no harm: Slurm splits
+        /// a record only where it has tasks beyond these.
+        tasks: String,
+        /// What they get.
+        set: Settings,
+    },
     /// `sacctmgr -i modify qos where name=NAME set KEY=VALUE ...`
     Qos {
         /// The QOS.
@@ -147,7 +158,7 @@ impl Update {
     #[must_use]
     pub fn set(&self) -> &[(&'static str, String)] {
         match self {
-            Self::Job { set, .. } | Self::Qos { set, .. } => set,
+            Self::Job { set, .. } | Self::Tasks { set, .. } | Self::Qos { set, .. } => set,
         }
     }
 
@@ -155,7 +166,7 @@ impl Update {
     #[must_use]
     pub fn job(&self) -> Option<u32> {
         match self {
-            Self::Job { id, .. } => Some(*id),
+            Self::Job { id, .. } | Self::Tasks { id, .. } => Some(*id),
             Self::Qos { .. } => None,
         }
     }

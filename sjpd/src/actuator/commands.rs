@@ -33,7 +33,7 @@ impl Tools {
 
     fn program(&self, update: &Update) -> &Path {
         match update {
-            Update::Job { .. } => &self.scontrol,
+            Update::Job { .. } | Update::Tasks { .. } => &self.scontrol,
             Update::Qos { .. } => &self.sacctmgr,
         }
     }
@@ -49,6 +49,9 @@ impl CommandActuator {
     fn args(update: &Update) -> Vec<String> {
         let mut args = match update {
             Update::Job { id, .. } => vec!["update".to_owned(), format!("jobid={id}")],
+            Update::Tasks { id, tasks, .. } => {
+                vec!["update".to_owned(), format!("jobid={id}_[{tasks}]")]
+            }
             Update::Qos { name, .. } => {
                 let name = format!("name={name}");
                 let words = ["-i", "modify", "qos", "where", &name, "set"];
@@ -130,7 +133,11 @@ fn judge(update: &Update, message: &str) -> Option<Answer> {
     let says = |list: &[&str]| list.iter().any(|part| lower.contains(part));
     let clears_node =
         update.set().iter().any(|(key, value)| *key == "reqnodelist" && value.is_empty());
-    if says(&GONE) || (clears_node && says(&GONE_BY_SHRINK)) {
+    // Of an array one line for each group of tasks; some may have started.
+    let some_made = matches!(update, Update::Tasks { .. }) && lower.contains("no error");
+    if some_made {
+        Some(Answer::Made)
+    } else if says(&GONE) || (clears_node && says(&GONE_BY_SHRINK)) {
         Some(Answer::Gone(message.to_owned()))
     } else if lower.contains(AGAIN) {
         Some(Answer::Again(message.to_owned()))
@@ -183,6 +190,11 @@ mod tests {
             assert!(matches!(judge(m), Some(Answer::Refused(_))), "{m}");
         }
         assert_eq!(judge("a note"), None);
+        let tasks = Update::Tasks { id: 3, tasks: "1-40".into(), set: Vec::new() };
+        let some = "3_1-4: Job is no longer pending execution\n3_5-40: No error";
+        assert_eq!(super::judge(&tasks, some), Some(Answer::Made));
+        let none = "3_1-40: Job is no longer pending execution";
+        assert!(matches!(super::judge(&tasks, none), Some(Answer::Gone(_))));
         let shrink = ["Invalid node name specified for job 7", "Requested operation not supported"];
         for m in shrink {
             assert!(matches!(super::judge(&unpin, m), Some(Answer::Gone(_))), "{m}");
@@ -201,6 +213,8 @@ mod tests {
             CommandActuator::args(&update),
             ["update", "jobid=12", "reqnodelist=", "admincomment=a b; $(x)"]
         );
+        let tasks = Update::Tasks { id: 3, tasks: "1,5-9".into(), set: Vec::new() };
+        assert_eq!(CommandActuator::args(&tasks), ["update", "jobid=3_[1,5-9]"]);
         let caps = Update::Qos { name: "q".into(), set: vec![("MaxTRESPU", "cpu=8".into())] };
         assert_eq!(
             CommandActuator::args(&caps),

@@ -411,6 +411,21 @@ fn sjpd_lines(seen: &Seen, s: &Status, line: &mut dyn FnMut(&str, String)) {
         ),
     );
     line("pins", format!("{} waiting, {} released", s.pins.waiting, s.pins.released));
+    let w = &s.waits;
+    line(
+        "waiting",
+        format!(
+            "{}, {} moved, {} opened, {} narrowed, {} pinned to wait, {} widened, {} let go{}",
+            count(w.rechecks, "recheck"),
+            w.moved,
+            w.opened,
+            w.narrowed,
+            w.waiting_for_room,
+            w.widened,
+            w.let_go,
+            if w.left > 0 { format!("; {} left to do", w.left) } else { String::new() }
+        ),
+    );
     for (name, log) in [("log", &s.log), ("text log", &s.text_log)] {
         if let Some(path) = &log.path {
             let state = match &log.error {

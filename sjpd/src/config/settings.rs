@@ -263,31 +263,31 @@ sections! {
         /// Weigh end times.
         time_aware "time_aware": bool = false, Kind::Switch, NotYet;
         /// With always_place: pin a job that no node has room for to the node that will have room first.
-        wait_for_room "wait_for_room": bool = false, Kind::Switch, NotYet;
+        wait_for_room "wait_for_room": bool = false, Kind::Switch;
     }
 
     /// Jobs of sjp's that wait are chosen again (mode enforce).
     recheck: Recheck {
         /// How often.
         interval "interval": Duration = secs(60),
-            Kind::Time { unit: TimeUnit::Seconds, min: 1.0, max: DAY, zero_is_off: true }, NotYet;
+            Kind::Time { unit: TimeUnit::Seconds, min: 1.0, max: DAY, zero_is_off: true };
         /// Give a job for which no node in its partitions has room all open partitions back.
-        open "open": bool = true, Kind::Switch, NotYet;
+        open "open": bool = true, Kind::Switch;
     }
 
     /// Jobs of sjp's that wait longer than their budget get every partition that
     /// can hold them (mode enforce).
     starvation: Starvation {
         /// Widen.
-        enabled "enabled": bool = true, Kind::Switch, NotYet;
+        enabled "enabled": bool = true, Kind::Switch;
         /// Budget of fat jobs, since they became eligible.
         fat "budget_hours.fat": Duration = secs(3600),
-            hours(0.01, 8760.0), NotYet;
+            hours(0.01, 8760.0);
         /// Budget of the others.
         slim "budget_hours.slim": Duration = secs(4 * 3600),
-            hours(0.01, 8760.0), NotYet;
+            hours(0.01, 8760.0);
         /// Memory per CPU from which a job is fat.
-        fat_ratio_threshold "fat_ratio_threshold": f64 = 6000.0, number("MB per CPU", 1.0, 1e9), NotYet;
+        fat_ratio_threshold "fat_ratio_threshold": f64 = 6000.0, number("MB per CPU", 1.0, 1e9);
     }
 
     /// Jobs that only a CPU cap of their QOS holds, while much is idle (mode enforce).

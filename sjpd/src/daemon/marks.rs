@@ -7,6 +7,7 @@
 
 use sjp_core::cluster::{Job, JobState, MarkedJob};
 use sjp_core::mark::Mark;
+use sjp_core::waiting::waiting_since;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -60,21 +61,22 @@ impl MarkBook {
 
     /// Ids of jobs whose marks are to be read now, the most urgent first.
     /// `now` in Unix seconds; a mark matters once the job has been eligible
-    /// for `matters_after`.
+    /// for `matters_after`, and without a pin only where `all` do.
     #[must_use]
-    pub fn wanted(&self, jobs: &[Job], now: i64, matters_after: Duration) -> Vec<u32> {
+    pub fn wanted(&self, jobs: &[Job], now: i64, matters_after: Duration, all: bool) -> Vec<u32> {
         let after = i64::try_from(matters_after.as_secs()).unwrap_or(i64::MAX);
         // A job that rests need not be read yet.
         let unknown = |job: &&Job| {
             job.state == JobState::Pending
                 && job.admin_comment.is_none()
-                && job.array_id.is_none()
+                && (all || job.array_id.is_none())
                 && !self.known.contains_key(&key(job))
                 && !self.in_hand.contains(&job.id)
         };
         let due = |job: &&Job| {
             self.reread.contains(&job.id)
-                || job.req_nodes.len() == 1 && now.saturating_sub(waiting_since(job)) >= after
+                || (all || job.req_nodes.len() == 1)
+                    && now.saturating_sub(waiting_since(job)) >= after
         };
         let mut ids: Vec<u32> = jobs.iter().filter(unknown).filter(due).map(|j| j.id).collect();
         if let Some(before) = self.sweep_before {
@@ -146,6 +148,12 @@ impl MarkBook {
         self.changed.get(&job).is_some_and(|&at| self.asked <= at)
     }
 
+    /// Pending jobs with a mark of sjp's.
+    pub fn marked<'a>(&'a self, jobs: &'a [Job]) -> impl Iterator<Item = (&'a Job, &'a Mark)> {
+        let pending = jobs.iter().filter(|j| j.state == JobState::Pending);
+        pending.filter_map(|job| Some((job, self.known.get(&key(job))?.mark.as_ref()?)))
+    }
+
     /// Pending jobs with a mark of sjp's that may be changed now: nothing of
     /// theirs is under way, refused a moment ago, or told by a dry run, and the
     /// queue shows what was changed last.
@@ -211,11 +219,4 @@ impl MarkBook {
 
 fn key(job: &Job) -> Key {
     (job.id, job.submit)
-}
-
-/// Since when a job could have started, Unix seconds: a requeued or delayed
-/// job counts from when it became eligible.
-#[must_use]
-pub fn waiting_since(job: &Job) -> i64 {
-    job.eligible.map_or(job.submit, |eligible| eligible.max(job.submit))
 }

@@ -1,6 +1,7 @@
 //! The daemon: one task owns what is known and decides; readings, changes and
 //! signals come to it as messages.
 
+mod intents;
 mod marks;
 mod observe;
 mod once;
@@ -9,6 +10,7 @@ mod placements;
 pub mod preflight;
 mod reads;
 mod report;
+mod rounds;
 mod stance;
 mod table;
 mod turn;

@@ -233,7 +233,7 @@ mod tests {
     use sjp_core::cluster::{Node, Partition, SlurmConfig};
     use sjp_core::config::Policy;
     use sjp_core::ledger::Ledger;
-    use sjp_core::publish::{RoomsInput, RosterInput, build_rooms, build_roster};
+    use sjp_core::publish::{Extra, RoomsInput, RosterInput, build_rooms, build_roster};
     use sjp_core::units::{Cpus, MemMb};
     use std::sync::Arc;
 
@@ -290,6 +290,7 @@ mod tests {
                 qos: &[],
                 config: &config,
                 now: 100,
+                extra: Extra::default(),
             },
         );
         Published { roster: Arc::new(roster), rooms: Arc::new(rooms), asked: 100.0 }

@@ -3,12 +3,14 @@
 
 use super::preflight::{Finding, Me, findings};
 use super::reads::Reads;
-use super::table::snapshot;
+use super::table::{plan_on, snapshot};
 use super::world::{Reading, World};
 use super::{stance::policy, waiting::Waiting, world::unix_now};
 use crate::config::Config;
 use crate::ports::{Cluster, Kind};
 use sjp_core::cluster::JobState;
+use sjp_core::config::Mode;
+use sjp_core::ledger::Ledger;
 use std::fmt;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -71,7 +73,8 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
     }
     let asked = world.asked(Kind::Queue).map_or(0.0, |a| a.unix);
     waiting.see_queue(&world.jobs, asked);
-    let wanted = waiting.wanted(&world.jobs, unix_now(), config, reads.marks_at_once());
+    let off = config.general.mode != Mode::Enforce;
+    let wanted = waiting.wanted(&world.jobs, unix_now(), config, off, reads.marks_at_once());
     if !wanted.is_empty() {
         look(&mut reads, &mut world, &mut waiting, Kind::Marks, wanted, &mut readings).await;
     }
@@ -90,8 +93,13 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
             roster.partitions.iter().filter(|p| p.open).count(),
         ));
     }
-    let actions = waiting.plan(&world.jobs, unix_now(), Instant::now(), config);
-    once.actions = actions.iter().map(|a| format!("{a}; {}", a.why)).collect();
+    if world.complete() {
+        let (roster, _) = snapshot(&world, &policy(config, me.dry_run));
+        let ledger = Ledger::new();
+        let on = plan_on(&world, &roster, &ledger, &[]);
+        let plan = waiting.plan(&on, unix_now(), Instant::now(), config, off);
+        once.actions = plan.actions.iter().map(|a| format!("{a}; {}", a.why)).collect();
+    }
     once
 }
 

@@ -61,6 +61,7 @@ pub fn fill<C: Cluster>(daemon: &mut Daemon<C>) {
     status.pins.waiting = daemon.waiting.pinned() as u64;
     status.pins.released = daemon.waiting.released();
     status.pins.overdue = daemon.waiting.overdue() as u64;
+    status.waits = daemon.waiting.counts();
     let publisher = daemon.table.publisher();
     status.table.bytes = publisher.bytes() as u64;
     status.table.node_capacity = publisher.capacity().nodes.into();

@@ -6,7 +6,8 @@ use crate::ports::Kind;
 use sjp_core::config::Policy;
 use sjp_core::ledger::{Ledger, Match};
 use sjp_core::publication::{Rooms, Roster};
-use sjp_core::publish::{RoomsInput, RosterInput, build_rooms, build_roster};
+use sjp_core::publish::{Extra, Moving, RoomsInput, RosterInput, build_rooms, build_roster};
+use sjp_core::waiting::Snapshot;
 use sjp_table::{Capacity, CreateError, Meta, PublishError, Publisher};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -127,17 +128,23 @@ impl Table {
         self.ledger.see_queue(&world.jobs, seconds(asked.unix))
     }
 
-    /// Builds and publishes. Answers how many new claims were taken over.
+    /// Builds and publishes. `moving`: room that changes under way take. Answers how
+    /// many new claims were taken over.
     ///
     /// # Errors
     /// The table keeps what it had.
-    pub fn publish(&mut self, world: &mut World, policy: &Policy) -> Result<usize, TableError> {
+    pub fn publish(
+        &mut self,
+        world: &mut World,
+        policy: &Policy,
+        moving: &[Moving],
+    ) -> Result<usize, TableError> {
         let Some(asked) = world.asked(Kind::Nodes) else { return Ok(0) };
         // Claims before rooms: what is taken over is counted in these rooms,
         // and the module stops counting it when it sees them.
         let taken = self.take_claims();
         let roster = self.current_roster(world, policy);
-        let rooms = Arc::new(rooms_of(world, &roster, &self.ledger, asked.unix));
+        let rooms = Arc::new(build_rooms(&roster, &input(world, &self.ledger, asked.unix, moving)));
         let meta = Meta { data_time_ns: asked.mono_ns, claims_taken: self.claims_upto };
         match self.publisher.publish_or_grow(&roster, self.roster_id, &rooms, meta) {
             Ok(grown) => {
@@ -235,8 +242,14 @@ fn roster_of(world: &World, policy: &Policy) -> Roster {
     })
 }
 
-fn rooms_of(world: &World, roster: &Roster, ledger: &Ledger, nodes_asked_at: f64) -> Rooms {
-    let input = RoomsInput {
+/// What the rooms of this world are made of.
+fn input<'a>(
+    world: &'a World,
+    ledger: &'a Ledger,
+    nodes_asked_at: f64,
+    moving: &'a [Moving],
+) -> RoomsInput<'a> {
+    RoomsInput {
         nodes: &world.nodes,
         nodes_asked_at,
         reservations: &world.reservations,
@@ -245,8 +258,20 @@ fn rooms_of(world: &World, roster: &Roster, ledger: &Ledger, nodes_asked_at: f64
         qos: &world.qos,
         config: &world.config,
         now: seconds(unix_now()),
-    };
-    build_rooms(roster, &input)
+        extra: Extra { moving, ..Extra::default() },
+    }
+}
+
+/// The cluster and its queue, to plan for waiting jobs on.
+#[must_use]
+pub fn plan_on<'a>(
+    world: &'a World,
+    roster: &'a Roster,
+    ledger: &'a Ledger,
+    moving: &'a [Moving],
+) -> Snapshot<'a> {
+    let asked = world.asked(Kind::Nodes).map_or(0.0, |a| a.unix);
+    Snapshot { roster, input: input(world, ledger, asked, moving) }
 }
 
 /// What would be published of this world, claims apart.
@@ -254,6 +279,6 @@ fn rooms_of(world: &World, roster: &Roster, ledger: &Ledger, nodes_asked_at: f64
 pub fn snapshot(world: &World, policy: &Policy) -> (Roster, Rooms) {
     let roster = roster_of(world, policy);
     let asked = world.asked(Kind::Nodes).map_or(0.0, |a| a.unix);
-    let rooms = rooms_of(world, &roster, &Ledger::new(), asked);
+    let rooms = build_rooms(&roster, &input(world, &Ledger::new(), asked, &[]));
     (roster, rooms)
 }

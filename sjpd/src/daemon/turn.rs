@@ -1,8 +1,9 @@
 //! One turn of the loop: what a reading, a report or the clock sets off.
 
 use super::reads::Arrival;
+use super::stance::Stance;
 use super::world::{Reading, unix_now};
-use super::{BEAT, Daemon, placements, preflight, report};
+use super::{BEAT, Daemon, placements, preflight, report, table};
 use crate::actuator::{Outcome, Report};
 use crate::ports::{Cluster, Kind};
 use sjp_core::config::Mode;
@@ -142,6 +143,7 @@ impl<C: Cluster> Daemon<C> {
         }
         self.tell_preflight();
         self.ready = true;
+        self.look_after_waiting(Instant::now());
         let summary = self.summary();
         tracing::info!("ready: {summary}");
         self.status_now();
@@ -170,7 +172,7 @@ impl<C: Cluster> Daemon<C> {
     /// Publishes what is known; `false` where it could not.
     pub(super) fn publish(&mut self) -> bool {
         self.published = Instant::now();
-        match self.table.publish(&mut self.world, &self.policy) {
+        match self.table.publish(&mut self.world, &self.policy, &self.waiting.moving()) {
             Ok(claims) => {
                 if claims > 0 {
                     self.reads.hasten(Kind::Queue, self.published);
@@ -219,11 +221,27 @@ impl<C: Cluster> Daemon<C> {
     fn look_after_waiting(&mut self, now: Instant) {
         let (jobs, unix) = (&self.world.jobs, unix_now());
         let most = self.reads.marks_at_once();
-        self.wanted = self.waiting.wanted(jobs, unix, &self.config, most);
-        for action in self.waiting.plan(jobs, unix, now, &self.config) {
+        // Switched off, what was done is still taken back, and nothing new is done.
+        let off = self.stance() == Stance::Undo;
+        self.wanted = self.waiting.wanted(jobs, unix, &self.config, off, most);
+        // Planned on what is published, with the claims made until now.
+        if !self.ready || !self.publish() {
+            return;
+        }
+        let Some(roster) = self.table.roster().cloned() else { return };
+        let moving = self.waiting.moving();
+        let snapshot = table::plan_on(&self.world, &roster, self.table.ledger(), &moving);
+        let plan = self.waiting.plan(&snapshot, unix, now, &self.config, off);
+        if let Some(entry) = &plan.entry {
+            self.journal.write(entry);
+        }
+        for action in plan.actions {
             if !self.hands.order(action.clone()) {
                 self.waiting.not_taken(&action);
             }
+        }
+        if self.waiting.moving() != moving {
+            self.publish();
         }
     }
 

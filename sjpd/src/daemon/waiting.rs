@@ -1,12 +1,18 @@
-//! Waiting jobs of sjp's: whose marks to read, and which pins to take back.
-//! What is to be done is planned by `sjp-core`; the hands do it.
+//! Waiting jobs of sjp's: whose marks to read, and what to do for them. What is
+//! to be done is planned by `sjp-core`; the hands do it.
 
-use super::marks::{MarkBook, waiting_since};
+use super::intents::{action_of, settings_of};
+use super::marks::MarkBook;
+use super::rounds::Rounds;
 use super::world::seconds;
-use crate::actuator::{Action, ActionKind, Outcome, Report, Target, job_updates};
+use crate::actuator::{Action, ActionKind, Outcome, Report};
 use crate::config::Config;
-use sjp_core::cluster::{Job, MarkedJob};
-use sjp_core::release::{self, Waiting as OneWaiting};
+use crate::journal::Entry;
+use crate::status::Waits;
+use sjp_core::cluster::{Job, JobState, MarkedJob};
+use sjp_core::publish::Moving;
+use sjp_core::waiting::{self, Intent, Snapshot, Waiting as OneWaiting, release};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -14,31 +20,87 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct Waiting {
     book: MarkBook,
+    counts: Waits,
     released: u64,
     /// Pending jobs with a pin at the last look.
     pinned: usize,
     /// Of those, the ones that should have been released by now.
     overdue: usize,
-    /// When the next pin is due to be released.
+    /// When the queue is to be read for what is then due.
     due: Option<Instant>,
+    /// What is widened and chosen again, a batch at a time.
+    rounds: Rounds,
+    /// Room that changes under way take, by job: until a queue shows them.
+    moving: HashMap<u32, OnTheMove>,
+    /// Skipped jobs by id and submit time: their partitions when they were first
+    /// seen.
+    skipped: HashMap<(u32, i64), Vec<String>>,
+}
+
+/// Room that a change takes.
+#[derive(Debug)]
+struct OnTheMove {
+    takes: Vec<Moving>,
+    /// When the change was made, Unix seconds; `None`: not yet.
+    made: Option<f64>,
+}
+
+/// What is to be done now.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// The changes, those that cannot wait first, then the most useful ones. Each is
+    /// to be handed over, or given to [`Waiting::not_taken`].
+    pub actions: Vec<Action>,
+    /// What is to be logged.
+    pub entry: Option<Entry>,
 }
 
 impl Waiting {
     /// Of a run that starts at `unix` seconds.
     #[must_use]
     pub fn new(unix: f64) -> Self {
-        Self { book: MarkBook::new(seconds(unix)), released: 0, pinned: 0, overdue: 0, due: None }
+        Self {
+            book: MarkBook::new(seconds(unix)),
+            counts: Waits::default(),
+            released: 0,
+            pinned: 0,
+            overdue: 0,
+            due: None,
+            rounds: Rounds::default(),
+            moving: HashMap::new(),
+            skipped: HashMap::new(),
+        }
     }
 
     /// A new queue was read, asked for at `asked` (Unix seconds).
     pub fn see_queue(&mut self, jobs: &[Job], asked: f64) {
         self.book.see_queue(jobs, asked);
+        // What was made before is in this queue.
+        self.moving.retain(|_, m| m.made.is_none_or(|made| asked <= made));
+        let mut skipped = HashMap::new();
+        for (job, mark) in self.book.marked(jobs) {
+            if mark.get("skipped").is_some() {
+                let key = (job.id, job.submit);
+                let first = self.skipped.remove(&key).unwrap_or_else(|| job.partitions.clone());
+                skipped.insert(key, first);
+            }
+        }
+        self.skipped = skipped;
     }
 
-    /// The jobs whose marks are to be read now, at most `most`.
+    /// The jobs whose marks are to be read now, at most `most`; `off` as for
+    /// [`Waiting::plan`].
     #[must_use]
-    pub fn wanted(&self, jobs: &[Job], unix: f64, config: &Config, most: usize) -> Vec<u32> {
-        let mut ids = self.book.wanted(jobs, seconds(unix), matters_after(config));
+    pub fn wanted(
+        &self,
+        jobs: &[Job],
+        unix: f64,
+        config: &Config,
+        off: bool,
+        most: usize,
+    ) -> Vec<u32> {
+        let all = !off && (config.recheck.interval > Duration::ZERO || config.starvation.enabled);
+        let mut ids = self.book.wanted(jobs, seconds(unix), matters_after(config), all);
         ids.truncate(most);
         ids
     }
@@ -48,33 +110,79 @@ impl Waiting {
         self.book.learn(asked, read, jobs);
     }
 
-    /// What is to be done now. Each action is to be handed over, or given to
-    /// [`Waiting::not_taken`].
-    pub fn plan(&mut self, jobs: &[Job], unix: f64, now: Instant, config: &Config) -> Vec<Action> {
-        let after = i64::try_from(config.pin.release_after.as_secs()).unwrap_or(i64::MAX);
+    /// What is to be done now, on a queue that was just read. `off`: nothing new,
+    /// while what was done is taken back in its time.
+    pub fn plan(
+        &mut self,
+        snapshot: &Snapshot<'_>,
+        unix: f64,
+        now: Instant,
+        config: &Config,
+        off: bool,
+    ) -> Plan {
+        let (roster, jobs) = (snapshot.roster, snapshot.input.jobs);
+        let mut settings = settings_of(config);
+        // Nobody moves a pin that waits for room: it goes like any other.
+        settings.wait_for_room &= !off;
+        settings.widen &= !off;
+        let time = snapshot.input.now;
         let ours: Vec<OneWaiting<'_>> =
             self.book.ours(jobs, now).map(|(job, mark)| OneWaiting { job, mark }).collect();
         self.pinned = ours.iter().filter(|w| w.mark.get("pin").is_some()).count();
+        let strayed = |w: &OneWaiting<'_>| {
+            let first = self.skipped.get(&(w.job.id, w.job.submit));
+            first.is_some_and(|first| *first != w.job.partitions)
+        };
+        let mut intents = waiting::let_go(roster, &ours);
+        intents.extend(ours.iter().filter(|w| strayed(w)).map(waiting::let_go_of));
+        let releases = release::plan(roster, &ours, &settings, time);
+        let grace = 2 * seconds(config.cadence.queue_poll_interval.as_secs_f64());
+        let since = |job: u32| ours.iter().find(|w| w.job.id == job);
+        let late = |r: &&Intent| {
+            let due = since(r.job).and_then(|w| release::due(w, &settings));
+            r.unpin && due.is_some_and(|due| due.saturating_add(grace) < time)
+        };
+        self.overdue = releases.iter().filter(late).count();
+        intents.extend(releases);
+        let busy: HashSet<u32> = intents.iter().map(|i| i.job).collect();
+        let rest: Vec<OneWaiting<'_>> =
+            ours.iter().filter(|w| !busy.contains(&w.job.id)).copied().collect();
+        let mut plan = Plan::default();
         let due = |w: &OneWaiting<'_>| {
-            let at = waiting_since(w.job).saturating_add(after) as f64;
-            (w.mark.get("pin").is_some() && at > unix).then_some(at - unix)
+            let at = release::due(w, &settings)? as f64;
+            (at > unix).then_some(at - unix)
         };
         let soonest = ours.iter().filter_map(due).fold(f64::INFINITY, f64::min);
-        // A moment later, as Slurm's times are whole seconds.
-        self.due = (soonest < 1e9).then(|| now + Duration::from_secs_f64(soonest + 0.1));
-        let releases = release::plan(&ours, after, seconds(unix));
-        let grace =
-            after.saturating_add(2 * seconds(config.cadence.queue_poll_interval.as_secs_f64()));
-        self.overdue = releases.iter().filter(|r| r.unpin && r.waited > grace).count();
-        let actions: Vec<Action> = releases.into_iter().map(action).collect();
-        for job in actions.iter().filter_map(Action::job) {
-            self.book.begin(job);
+        if !off {
+            let (batch, entry) = self.rounds.plan(snapshot, &rest, &settings, now, config);
+            intents.extend(batch);
+            plan.entry = entry;
         }
-        actions
+        // A moment later, as Slurm's times are whole seconds.
+        let release = (soonest < 1e9).then(|| now + Duration::from_secs_f64(soonest + 0.1));
+        let recheck = self.rounds.next().filter(|_| !ours.is_empty() && settings.interval > 0);
+        self.due = [release, recheck].into_iter().flatten().min();
+        let by_id: HashMap<u32, &Job> =
+            jobs.iter().filter(|j| j.state == JobState::Pending).map(|j| (j.id, j)).collect();
+        for intent in intents {
+            let Some(job) = by_id.get(&intent.job) else { continue };
+            self.book.begin(job.id);
+            if !intent.takes.is_empty() {
+                let takes = |(node, cpus, mem): &(String, u32, u32)| Moving {
+                    node: node.clone(),
+                    cpus: *cpus,
+                    mem: *mem,
+                };
+                let takes = intent.takes.iter().map(takes).collect();
+                self.moving.insert(job.id, OnTheMove { takes, made: None });
+            }
+            plan.actions.push(action_of(intent, job));
+        }
+        plan
     }
 
-    /// When the queue is to be read again for a pin that is then due: what is
-    /// released is decided on a fresh queue.
+    /// When the queue is to be read again for what is then due: it is decided on a
+    /// fresh queue.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
@@ -85,11 +193,24 @@ impl Waiting {
         self.due = None;
     }
 
+    /// Room that changes under way take.
+    #[must_use]
+    pub fn moving(&self) -> Vec<Moving> {
+        self.moving.values().flat_map(|m| m.takes.iter().cloned()).collect()
+    }
+
     /// The hands' queue was full: planned again at the next look.
     pub fn not_taken(&mut self, action: &Action) {
         if let Some(job) = action.job() {
+            self.over(job);
             self.book.dropped(job);
         }
+    }
+
+    /// A change came to nothing.
+    fn over(&mut self, job: u32) {
+        self.rounds.over(job);
+        self.moving.remove(&job);
     }
 
     /// What became of an action. Answers the error, where it failed.
@@ -98,11 +219,22 @@ impl Waiting {
         match &report.outcome {
             Outcome::Done => {
                 self.book.made(job, report.action.mark.as_deref(), unix);
-                self.released += u64::from(report.action.kind == ActionKind::Release);
+                self.rounds.over(job);
+                if let Some(moving) = self.moving.get_mut(&job) {
+                    moving.made = Some(unix);
+                }
+                self.count(report.action.kind);
             }
-            Outcome::Gone(_) | Outcome::Off => self.book.dropped(job),
-            Outcome::Would => self.book.told(job),
+            Outcome::Gone(_) | Outcome::Off => {
+                self.over(job);
+                self.book.dropped(job);
+            }
+            Outcome::Would => {
+                self.over(job);
+                self.book.told(job);
+            }
             Outcome::Failed(said) => {
+                self.over(job);
                 self.book.refused(job, now);
                 return Some(said.clone());
             }
@@ -110,9 +242,31 @@ impl Waiting {
         None
     }
 
+    fn count(&mut self, kind: ActionKind) {
+        let counts = &mut self.counts;
+        match kind {
+            ActionKind::Release => self.released += 1,
+            ActionKind::Move => counts.moved += 1,
+            ActionKind::Open => counts.opened += 1,
+            ActionKind::Narrow => counts.narrowed += 1,
+            ActionKind::WaitFor => counts.waiting_for_room += 1,
+            ActionKind::Widen => counts.widened += 1,
+            ActionKind::DropMark => counts.let_go += 1,
+            _ => {}
+        }
+    }
+
     /// Settings changed: what a dry run told may be told again.
     pub fn settings_changed(&mut self) {
         self.book.settings_changed();
+        self.rounds.recheck_now();
+    }
+
+    /// What was done for waiting jobs since the start.
+    #[must_use]
+    pub fn counts(&self) -> Waits {
+        let (rechecks, left) = self.rounds.counts();
+        Waits { rechecks, left, ..self.counts.clone() }
     }
 
     /// Pins released since the start.
@@ -134,40 +288,32 @@ impl Waiting {
     }
 }
 
-/// A pin matters once it may be time to release it: the mark is read one look
-/// at the queue ahead, so that reading does not add to the wait.
+/// A mark matters once it may be time to do something: it is read one look at the
+/// queue ahead, so that reading does not add to the wait.
 fn matters_after(config: &Config) -> Duration {
     let ahead = config.cadence.queue_poll_interval + Duration::from_secs(2);
-    config.pin.release_after.saturating_sub(ahead)
-}
-
-fn action(release: release::Release) -> Action {
-    let release::Release { job, node, unpin, partitions, comment, waited } = release;
-    let why = if unpin {
-        format!("pending for {waited} s with a pin to {node}")
-    } else {
-        format!("the pin to {node} was taken off without giving the partitions back")
-    };
-    Action {
-        kind: ActionKind::Release,
-        target: Target::Job(job),
-        updates: job_updates(job, unpin.then_some(""), &partitions, &comment),
-        words: format!("release from {node}, back to {}", partitions.join(",")),
-        mark: Some(comment),
-        why,
+    let mut first = config.pin.release_after;
+    if config.recheck.interval > Duration::ZERO {
+        first = first.min(config.recheck.interval);
     }
+    first.saturating_sub(ahead)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sjp_core::cluster::JobState;
+    use sjp_core::cluster::{JobState, Node, Partition, SlurmConfig};
+    use sjp_core::config::Policy;
+    use sjp_core::ledger::Ledger;
+    use sjp_core::publish::{Extra, RoomsInput, RosterInput, build_roster};
+    use sjp_core::units::{Cpus, Limit};
 
     fn job(id: u32, req: &[&str], submit: i64) -> Job {
         Job {
             id,
             array_tasks: 1,
             state: JobState::Pending,
+            partitions: vec!["slim1".into()],
             req_nodes: req.iter().map(|s| (*s).to_owned()).collect(),
             submit,
             ..Job::default()
@@ -183,6 +329,59 @@ mod tests {
         }
     }
 
+    /// Plans on a cluster of n1 in slim1 and n2 in slim2, both full.
+    fn planned(
+        waiting: &mut Waiting,
+        jobs: &[Job],
+        unix: f64,
+        now: Instant,
+        config: &Config,
+    ) -> Vec<Action> {
+        let node = |name: &str, partition: &str| Node {
+            name: name.into(),
+            usable: true,
+            cpus_effective: Cpus(16),
+            cpus_alloc: Cpus(16),
+            partitions: vec![partition.into()],
+            ..Node::default()
+        };
+        let partition = |name: &str| Partition {
+            name: name.into(),
+            state: "UP".into(),
+            max_nodes: Limit::Unlimited,
+            ..Partition::default()
+        };
+        let nodes = [node("n1", "slim1"), node("n2", "slim2")];
+        let roster = build_roster(&RosterInput {
+            nodes: &nodes,
+            partitions: &[partition("slim1"), partition("slim2")],
+            config: &SlurmConfig::default(),
+            qos: &[],
+            bound_users: &[],
+            policy: &Policy::default(),
+        });
+        let input = RoomsInput {
+            nodes: &nodes,
+            nodes_asked_at: unix,
+            reservations: &[],
+            jobs,
+            ledger: &Ledger::new(),
+            qos: &[],
+            config: &SlurmConfig::default(),
+            now: seconds(unix),
+            extra: Extra::default(),
+        };
+        waiting.plan(&Snapshot { roster: &roster, input }, unix, now, config, false).actions
+    }
+
+    /// Nothing is chosen again or widened: only marks of pins matter.
+    fn releases_only() -> Config {
+        let mut config = Config::default();
+        config.recheck.interval = Duration::ZERO;
+        config.starvation.enabled = false;
+        config
+    }
+
     const PIN: &str = "sjp:pin=n1;from=slim1,slim2;job=4c,16G,4.0G/c;free=8c,40G,5.0G/c;id=7f3a";
 
     fn report(action: &Action, outcome: Outcome) -> Report {
@@ -191,18 +390,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pin_is_read_shortly_before_it_matters_and_released_in_time() {
-        let (config, now) = (Config::default(), Instant::now());
+        let (config, now) = (releases_only(), Instant::now());
         let mut waiting = Waiting::new(1000.0);
         let jobs = [job(7, &["n1"], 1010), job(8, &[], 1010), job(9, &["n1", "n2"], 1010)];
         waiting.see_queue(&jobs, 0.0);
-        assert!(waiting.wanted(&jobs, 1030.0, &config, 100).is_empty(), "too early");
-        let wanted = waiting.wanted(&jobs, 1061.0, &config, 100);
+        assert!(waiting.wanted(&jobs, 1030.0, &config, false, 100).is_empty(), "too early");
+        let wanted = waiting.wanted(&jobs, 1061.0, &config, false, 100);
         assert_eq!(wanted, [7], "one required node, and nothing else");
         waiting.learn(&wanted, &[marked(&jobs[0], PIN)], &jobs);
-        assert!(waiting.wanted(&jobs, 1065.0, &config, 100).is_empty(), "known");
-        assert!(waiting.plan(&jobs, 1069.0, now, &config).is_empty(), "not yet");
+        assert!(waiting.wanted(&jobs, 1065.0, &config, false, 100).is_empty(), "known");
+        assert!(planned(&mut waiting, &jobs, 1069.0, now, &config).is_empty(), "not yet");
         assert_eq!(waiting.due(), Some(now + Duration::from_millis(1100)));
-        let plan = waiting.plan(&jobs, 1070.0, now, &config);
+        let plan = planned(&mut waiting, &jobs, 1070.0, now, &config);
         assert_eq!(plan.len(), 1);
         assert_eq!((plan[0].kind, plan[0].job()), (ActionKind::Release, Some(7)));
         let [node, rest] = plan[0].updates.as_slice() else { panic!("two updates") };
@@ -210,40 +409,109 @@ mod tests {
         assert_eq!(rest.set()[0], ("partition", "slim1,slim2".to_owned()));
         let comment = &rest.set()[1].1;
         assert!(!comment.contains("pin="), "{comment}");
-        assert!(waiting.plan(&jobs, 1075.0, now, &config).is_empty(), "under way");
+        assert!(planned(&mut waiting, &jobs, 1075.0, now, &config).is_empty(), "under way");
         assert_eq!(waiting.reported(&report(&plan[0], Outcome::Done), 1076.0, now), None);
-        assert!(waiting.plan(&jobs, 1080.0, now, &config).is_empty(), "done");
+        assert!(planned(&mut waiting, &jobs, 1080.0, now, &config).is_empty(), "done");
         assert_eq!(waiting.released(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_users_own_node_and_other_marks_are_left_alone() {
+    async fn a_users_own_node_ends_the_mark_and_other_comments_are_left_alone() {
         let (config, now) = (Config::default(), Instant::now());
         let mut waiting = Waiting::new(1000.0);
         let jobs = [job(1, &["n2"], 1010), job(2, &["n1"], 1010), job(3, &["n1"], 1010)];
         let comments = [PIN, "sjp:placed=slim1;id=1", "mine"];
         let read: Vec<MarkedJob> = jobs.iter().zip(comments).map(|(j, c)| marked(j, c)).collect();
         waiting.learn(&[1, 2, 3], &read, &jobs);
-        assert!(waiting.plan(&jobs, 9000.0, now, &config).is_empty());
+        let plan = planned(&mut waiting, &jobs, 9000.0, now, &config);
+        for (action, job) in plan.iter().zip([1, 2]) {
+            assert_eq!((action.kind, action.job()), (ActionKind::DropMark, Some(job)));
+            let [only] = action.updates.as_slice() else { panic!("the mark alone: {action:?}") };
+            assert_eq!(only.set(), [("admincomment", String::new())]);
+            waiting.reported(&report(action, Outcome::Done), 9001.0, now);
+        }
+        assert_eq!((plan.len(), waiting.counts().let_go), (2, 2));
+        assert!(planned(&mut waiting, &jobs, 9100.0, now, &config).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_skipped_job_that_changed_is_not_looked_at_again() {
+        let (config, now) = (Config::default(), Instant::now());
+        let mut waiting = Waiting::new(1000.0);
+        let skipped = |partition: &str| {
+            [Job {
+                partitions: vec![partition.into()],
+                admin_comment: Some("sjp:skipped=no room".into()),
+                ..job(7, &[], 900)
+            }]
+        };
+        waiting.see_queue(&skipped("slim1"), 1001.0);
+        assert!(planned(&mut waiting, &skipped("slim1"), 1002.0, now, &config).is_empty());
+        waiting.see_queue(&skipped("slim2"), 1003.0);
+        let plan = planned(&mut waiting, &skipped("slim2"), 1004.0, now, &config);
+        assert_eq!(plan.len(), 1);
+        assert_eq!((plan[0].kind, plan[0].mark.as_deref()), (ActionKind::DropMark, Some("")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rechecks_come_at_their_interval_in_batches_and_room_is_kept() {
+        let (mut config, now) = (Config::default(), Instant::now());
+        config.cadence.max_updates_per_second = 0.5;
+        let mut waiting = Waiting::new(1000.0);
+        let jobs: Vec<Job> = (1..=6)
+            .map(|id| Job {
+                priority: 10,
+                reason: "Resources".into(),
+                cpus: Cpus(4),
+                node_count: 1,
+                batch: true,
+                mem: sjp_core::units::MemPer::Node(sjp_core::units::MemMb(100)),
+                time_limit: Limit::At(10),
+                admin_comment: Some("sjp:placed=slim1;job=4c,100M,0.0G/c;id=1".into()),
+                ..job(id, &[], 900)
+            })
+            .collect();
+        waiting.see_queue(&jobs, 1001.0);
+        let first = planned(&mut waiting, &jobs, 1002.0, now, &config);
+        assert_eq!(first.iter().filter_map(Action::job).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert!(first.iter().all(|a| a.kind == ActionKind::Open), "{first:?}");
+        assert_eq!((waiting.counts().rechecks, waiting.counts().left), (1, 2));
+        assert!(planned(&mut waiting, &jobs, 1003.0, now, &config).is_empty(), "one at a time");
+        for action in &first {
+            waiting.reported(&report(action, Outcome::Done), 1004.0, now);
+        }
+        waiting.see_queue(&jobs, 1005.0);
+        let rest = planned(&mut waiting, &jobs[4..], 1006.0, now, &config);
+        assert_eq!(rest.iter().filter_map(Action::job).collect::<Vec<_>>(), [5, 6]);
+        for action in &rest {
+            waiting.reported(&report(action, Outcome::Done), 1007.0, now);
+        }
+        let counts = waiting.counts();
+        assert_eq!((counts.rechecks, counts.opened, counts.left), (1, 6, 0));
+        waiting.see_queue(&jobs, 1008.0);
+        assert!(planned(&mut waiting, &jobs, 1009.0, now, &config).is_empty(), "not due");
+        assert_eq!(waiting.due(), Some(now + Duration::from_secs(60)));
+        let later = now + Duration::from_secs(60);
+        assert_eq!(planned(&mut waiting, &jobs, 1062.0, later, &config).len(), 4);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_release_cut_in_two_by_a_crash_is_finished_after_a_restart() {
-        let (config, now) = (Config::default(), Instant::now());
+        let (config, now) = (releases_only(), Instant::now());
         let mut waiting = Waiting::new(2000.0);
         // Its node is gone already, its partitions are not yet back.
         let jobs = [job(7, &[], 1010), job(8, &[], 2001)];
         waiting.see_queue(&jobs, 0.0);
-        let wanted = waiting.wanted(&jobs, 2002.0, &config, 100);
+        let wanted = waiting.wanted(&jobs, 2002.0, &config, false, 100);
         assert_eq!(wanted, [7], "jobs of an earlier run only");
         waiting.learn(&wanted, &[marked(&jobs[0], PIN)], &jobs);
-        let plan = waiting.plan(&jobs, 2002.0, now, &config);
+        let plan = planned(&mut waiting, &jobs, 2002.0, now, &config);
         assert_eq!(plan.len(), 1);
         let [rest] = plan[0].updates.as_slice() else { panic!("the node is off already") };
         assert_eq!(rest.set()[0], ("partition", "slim1,slim2".to_owned()));
         waiting.see_queue(&jobs, 0.0);
         let later = [job(9, &[], 1500)];
-        assert!(waiting.wanted(&later, 2003.0, &config, 100).is_empty(), "swept once");
+        assert!(waiting.wanted(&later, 2003.0, &config, false, 100).is_empty(), "swept once");
     }
 
     #[tokio::test(start_paused = true)]
@@ -252,7 +520,7 @@ mod tests {
         let mut waiting = Waiting::new(1000.0);
         let jobs = [job(7, &["n1"], 1010)];
         waiting.learn(&[7], &[marked(&jobs[0], PIN)], &jobs);
-        let plan = waiting.plan(&jobs, 1100.0, now, &config);
+        let plan = planned(&mut waiting, &jobs, 1100.0, now, &config);
         let failed = report(&plan[0], Outcome::Failed("Access/permission denied".into()));
         assert_eq!(
             waiting.reported(&failed, 1101.0, now).as_deref(),
@@ -261,12 +529,12 @@ mod tests {
         // The node went, the partitions did not: known from the mark only.
         let half = [job(7, &[], 1010)];
         waiting.see_queue(&half, 0.0);
-        assert_eq!(waiting.wanted(&half, 1101.0, &config, 100), [7]);
+        assert_eq!(waiting.wanted(&half, 1101.0, &config, false, 100), [7]);
         waiting.learn(&[7], &[marked(&half[0], PIN)], &half);
-        assert!(waiting.wanted(&half, 1101.0, &config, 100).is_empty());
-        assert!(waiting.plan(&half, 1102.0, now, &config).is_empty(), "rests");
+        assert!(waiting.wanted(&half, 1101.0, &config, false, 100).is_empty());
+        assert!(planned(&mut waiting, &half, 1102.0, now, &config).is_empty(), "rests");
         let later = now + Duration::from_secs(61);
-        assert_eq!(waiting.plan(&half, 1162.0, later, &config).len(), 1);
+        assert_eq!(planned(&mut waiting, &half, 1162.0, later, &config).len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -275,11 +543,11 @@ mod tests {
         let mut waiting = Waiting::new(1000.0);
         let jobs = [job(7, &["n1"], 1010)];
         waiting.learn(&[7], &[marked(&jobs[0], PIN)], &jobs);
-        let plan = waiting.plan(&jobs, 1100.0, now, &config);
+        let plan = planned(&mut waiting, &jobs, 1100.0, now, &config);
         waiting.reported(&report(&plan[0], Outcome::Would), 1100.0, now);
-        assert!(waiting.plan(&jobs, 1200.0, now, &config).is_empty());
+        assert!(planned(&mut waiting, &jobs, 1200.0, now, &config).is_empty());
         waiting.settings_changed();
-        assert_eq!(waiting.plan(&jobs, 1200.0, now, &config).len(), 1);
+        assert_eq!(planned(&mut waiting, &jobs, 1200.0, now, &config).len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -290,8 +558,8 @@ mod tests {
         waiting.learn(&[7], &[marked(&old[0], PIN)], &old);
         let new = [job(7, &["n1"], 5000)];
         waiting.see_queue(&new, 0.0);
-        assert!(waiting.plan(&new, 9000.0, now, &config).is_empty());
-        assert_eq!(waiting.wanted(&new, 9000.0, &config, 100), [7]);
+        assert!(planned(&mut waiting, &new, 9000.0, now, &config).is_empty());
+        assert_eq!(waiting.wanted(&new, 9000.0, &config, false, 100), [7]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -302,15 +570,15 @@ mod tests {
             |comment: &str| [Job { admin_comment: Some(comment.into()), ..job(7, &["n1"], 900) }];
         let jobs = told(PIN);
         waiting.see_queue(&jobs, 1001.0);
-        assert!(waiting.wanted(&jobs, 1100.0, &config, 100).is_empty());
-        let plan = waiting.plan(&jobs, 1100.0, now, &config);
+        assert!(waiting.wanted(&jobs, 1100.0, &config, false, 100).is_empty());
+        let plan = planned(&mut waiting, &jobs, 1100.0, now, &config);
         assert_eq!(plan.len(), 1);
         waiting.reported(&report(&plan[0], Outcome::Done), 1102.0, now);
         // Asked for before the change was made: the old mark is not news.
         waiting.see_queue(&jobs, 1101.0);
-        assert!(waiting.plan(&jobs, 1103.0, now, &config).is_empty());
+        assert!(planned(&mut waiting, &jobs, 1103.0, now, &config).is_empty());
         let mine = told("mine");
         waiting.see_queue(&mine, 1110.0);
-        assert!(waiting.plan(&mine, 1111.0, now, &config).is_empty());
+        assert!(planned(&mut waiting, &mine, 1111.0, now, &config).is_empty());
     }
 }

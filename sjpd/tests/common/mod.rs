@@ -8,7 +8,7 @@ use sjp_core::cluster::{Node, Partition, SlurmConfig};
 use sjp_core::config::{Mode, Policy};
 use sjp_core::ledger::Ledger;
 use sjp_core::publication::{Claim, Rooms, Roster};
-use sjp_core::publish::{RoomsInput, RosterInput, build_rooms, build_roster};
+use sjp_core::publish::{Extra, RoomsInput, RosterInput, build_rooms, build_roster};
 use sjp_core::units::{Cpus, Limit, MemMb};
 use sjp_table::{Capacity, Meta, Publisher, Reader, now_ns};
 use sjpd::status::{Poll, Status, process_start};
@@ -182,6 +182,7 @@ impl Cluster {
                 qos: &[],
                 config: &self.config,
                 now: now() as i64,
+                extra: Extra::default(),
             },
         )
     }

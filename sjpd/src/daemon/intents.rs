@@ -1,0 +1,139 @@
+//! From what `sjp-core` plans for waiting jobs to what the hands do.
+
+use crate::actuator::{Action, ActionKind, Settings as Keys, Target, Update};
+use crate::config::Config;
+use sjp_core::cluster::Job;
+use sjp_core::waiting::{Intent, Kind, Settings};
+use std::time::Duration;
+
+/// What the plans depend on, of the settings.
+#[must_use]
+pub fn settings_of(config: &Config) -> Settings {
+    let interval = whole(config.recheck.interval);
+    Settings {
+        release_after: whole(config.pin.release_after),
+        interval,
+        open: config.recheck.open,
+        wait_for_room: config.pin.wait_for_room
+            && config.pin.enabled
+            && config.policy.always_place
+            && interval > 0,
+        widen: config.starvation.enabled,
+        budget_fat: whole(config.starvation.fat),
+        budget_slim: whole(config.starvation.slim),
+        fat_mb_per_cpu: config.starvation.fat_ratio_threshold,
+    }
+}
+
+/// Whole seconds, rounded up: times of Slurm are whole.
+fn whole(time: Duration) -> i64 {
+    time.as_secs_f64().ceil() as i64
+}
+
+/// The action that carries an intent for `job` out.
+///
+/// A node that is required goes first, by itself: some versions refuse
+/// partitions that do not hold it. Partitions, the new node and the mark go
+/// together, so that no moment shows one without the others.
+#[must_use]
+pub fn action_of(intent: Intent, job: &Job) -> Action {
+    let mut updates = Vec::with_capacity(2);
+    if intent.unpin {
+        updates.push(update(job, vec![("reqnodelist", String::new())]));
+    }
+    let mut set: Keys = Vec::with_capacity(3);
+    if !intent.partitions.is_empty() {
+        set.push(("partition", intent.partitions.join(",")));
+    }
+    if let Some(node) = intent.pin {
+        set.push(("reqnodelist", node));
+    }
+    set.push(("admincomment", intent.comment.clone()));
+    updates.push(update(job, set));
+    Action {
+        kind: kind_of(intent.kind),
+        target: Target::Job(job.id),
+        updates,
+        mark: Some(intent.comment),
+        words: intent.words,
+        why: intent.why,
+    }
+}
+
+fn update(job: &Job, set: Keys) -> Update {
+    match (&job.task_ids, job.array_id) {
+        (Some(tasks), Some(id)) => Update::Tasks { id, tasks: tasks.clone(), set },
+        _ => Update::Job { id: job.id, set },
+    }
+}
+
+fn kind_of(kind: Kind) -> ActionKind {
+    match kind {
+        Kind::DropMark => ActionKind::DropMark,
+        Kind::Release => ActionKind::Release,
+        Kind::Move => ActionKind::Move,
+        Kind::Narrow => ActionKind::Narrow,
+        Kind::Widen => ActionKind::Widen,
+        Kind::WaitFor => ActionKind::WaitFor,
+        Kind::Open => ActionKind::Open,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intent() -> Intent {
+        Intent {
+            kind: Kind::Move,
+            job: 7,
+            unpin: true,
+            partitions: vec!["slim1".into(), "slim2".into()],
+            pin: Some("n2".into()),
+            comment: "sjp:pin=n2;from=slim1,slim2".into(),
+            takes: Vec::new(),
+            words: "move from n1 to n2".into(),
+            why: "room there".into(),
+        }
+    }
+
+    #[test]
+    fn the_old_node_goes_first_and_the_mark_goes_with_what_it_describes() {
+        let action = action_of(intent(), &Job { id: 7, ..Job::default() });
+        let [first, second] = action.updates.as_slice() else { panic!("two updates") };
+        assert_eq!(first.set(), [("reqnodelist", String::new())]);
+        let keys: Vec<&str> = second.set().iter().map(|s| s.0).collect();
+        assert_eq!(keys, ["partition", "reqnodelist", "admincomment"]);
+        assert_eq!(action.mark.as_deref(), Some("sjp:pin=n2;from=slim1,slim2"));
+        assert_eq!(action.to_string(), "job 7: move from n1 to n2");
+        let intent = Intent { unpin: false, pin: None, partitions: Vec::new(), ..intent() };
+        let action = action_of(intent, &Job { id: 7, ..Job::default() });
+        assert_eq!(action.updates.len(), 1);
+        assert_eq!(action.updates[0].set().len(), 1, "the mark alone");
+    }
+
+    #[test]
+    fn the_tasks_of_an_array_are_named() {
+        let job =
+            Job { id: 9, array_id: Some(7), task_ids: Some("3,5-8".into()), ..Job::default() };
+        let action = action_of(intent(), &job);
+        assert_eq!(action.job(), Some(9));
+        assert!(
+            action
+                .updates
+                .iter()
+                .all(|u| matches!(u, Update::Tasks { id: 7, tasks, .. } if tasks == "3,5-8"))
+        );
+    }
+
+    #[test]
+    fn a_wait_for_room_needs_pins_rechecks_and_always_place() {
+        let mut config = Config::default();
+        config.pin.wait_for_room = true;
+        assert!(!settings_of(&config).wait_for_room);
+        config.policy.always_place = true;
+        assert!(settings_of(&config).wait_for_room);
+        config.recheck.interval = Duration::ZERO;
+        assert!(!settings_of(&config).wait_for_room);
+    }
+}
