@@ -224,7 +224,8 @@ test-loom: ## Model-check the table's readers, writer and claims
 	@# Without --cfg loom the file holds no test at all, and that would pass.
 	export RUSTFLAGS="$${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=false; \
 	loom() { $(CARGO) test $(CARGOFLAGS) --release --target-dir "$(TARGET)/loom" -p sjp-table --test loom "$$@"; }; \
-	loom -- --list | grep -q ': test$$' || { echo "no loom model was found" >&2; exit 1; }; \
+	models=$$(loom -- --list); \
+	grep -q ': test$$' <<<"$$models" || { echo "no loom model was found" >&2; exit 1; }; \
 	loom -- --nocapture
 
 .PHONY: test-install
@@ -240,7 +241,7 @@ test-slurm: stage ## The real-Slurm suite (root)
 	    -p sjp-tests -- --test-threads=$(SLURM_TEST_THREADS)
 
 .PHONY: test-debian13
-test-debian13: stage ## The same on Debian 13's Slurm, in a debootstrap folder (root)
+test-debian13: stage ## The same on Debian 13's Slurm (SJP_DEBIAN_SUITE=sid: the newest), in a debootstrap folder (root)
 	@command -v debootstrap >/dev/null || { echo "needs debootstrap: apt-get install debootstrap" >&2; exit 1; }
 	$(CARGO) build $(CARGOFLAGS) --target-dir "$(TARGET)" -p sjpd --bins
 	CARGO_TARGET_DIR="$(TARGET)" SJP_STAGE="$(STAGE)" tests/debian13.sh test

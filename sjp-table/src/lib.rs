@@ -12,6 +12,8 @@
 //! without a bound, never waits and never panics. All unsafe code of the
 //! project is in `map.rs`; `SAFETY.md` says what is assumed of slurmctld.
 
+#![cfg_attr(loom, allow(dead_code, reason = "the models use a part of the crate"))]
+
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!("sjp-table needs 64-bit atomics");
 #[cfg(not(target_pointer_width = "64"))]
