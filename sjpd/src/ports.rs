@@ -87,11 +87,13 @@ pub enum Kind {
     Marks,
     /// CPU caps of QOS as the database has them now.
     Limits,
+    /// Which controller acts.
+    Controller,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Nodes,
         Self::Partitions,
         Self::Config,
@@ -101,6 +103,7 @@ impl Kind {
         Self::Associations,
         Self::Marks,
         Self::Limits,
+        Self::Controller,
     ];
 
     /// A word or two for logs and the status.
@@ -116,6 +119,7 @@ impl Kind {
             Self::Associations => "associations",
             Self::Marks => "marks",
             Self::Limits => "qos limits",
+            Self::Controller => "controller",
         }
     }
 }
@@ -160,6 +164,12 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// What associations say of users.
     fn associations(&self) -> impl Future<Output = Result<Associations, ReadError>> + Send;
+
+    /// Which controller acts, by index in `SlurmConfig::controllers`. Asked only
+    /// where there are several.
+    fn acting_controller(&self) -> impl Future<Output = Result<usize, ReadError>> + Send {
+        async { Ok(0) }
+    }
 
     /// How many jobs' marks are worth asking for at once.
     fn marks_at_once(&self) -> usize {

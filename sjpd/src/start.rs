@@ -67,6 +67,8 @@ pub fn main(args: &SjpdArgs) -> Exit {
             }
         })
     });
+    // A thread that waits for a file system that hangs is not waited for.
+    runtime.shutdown_background();
     match ended {
         Ok(()) => Exit::Ok,
         Err(exit) => exit,

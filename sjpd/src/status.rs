@@ -165,6 +165,11 @@ pub struct Status {
     pub dry_run: bool,
     /// Whether it may act here: false on the spare slurmctld host.
     pub active: bool,
+    /// The same in more detail: `active`, `standby`, `never`, `elsewhere` (no
+    /// controller's host), `asking` or `unknown`.
+    pub standing: String,
+    /// And in words, after "sjpd ".
+    pub standing_words: String,
     /// Whether the disable file was there.
     pub disabled: bool,
     /// The settings file; `None`: there is none, the defaults apply.

@@ -275,6 +275,9 @@ impl TestCluster {
     }
 
     pub(crate) fn spawn_slurmctld(&self) -> Result<Background> {
+        if let Some(primary) = self.spec.controller_names().first() {
+            return self.spawn_controller(primary);
+        }
         let conf = self.conf_path().display().to_string();
         self.spawn(RunAs::Root, "slurmctld-out", "slurmctld", &["-D", "-f", &conf])
     }

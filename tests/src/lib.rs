@@ -26,6 +26,7 @@
 mod accounting;
 mod cluster;
 mod commands;
+mod controllers;
 mod daemons;
 pub mod forge;
 mod leftovers;

@@ -85,7 +85,7 @@ impl TestCluster {
     }
 
     /// The path of a program of the project as the cluster sees it.
-    fn program(&self, variable: &str, name: &str) -> Result<String> {
+    pub(crate) fn program(&self, variable: &str, name: &str) -> Result<String> {
         let path = program(variable, name)?;
         if *self.slurm() == Slurm::Native {
             return Ok(path.display().to_string());
@@ -144,12 +144,21 @@ impl TestCluster {
 
     /// The decision log, one JSON value a line; lines not yet whole are left out.
     pub fn decisions(&self) -> Vec<serde_json::Value> {
-        let text = read_lossy(&self.log_file("sjp-decisions.jsonl"));
+        self.decisions_in("sjp-decisions.jsonl")
+    }
+
+    /// The same of another decision log in the folder of logs.
+    pub(crate) fn decisions_in(&self, name: &str) -> Vec<serde_json::Value> {
+        let text = read_lossy(&self.log_file(name));
         text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
     }
 }
 
 impl Sjpd {
+    pub(crate) fn new(process: Background, state_dir: PathBuf) -> Self {
+        Self { process, state_dir, log_begin: 0 }
+    }
+
     /// Waits until the table can be opened and the log says "ready".
     ///
     /// # Errors

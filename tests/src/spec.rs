@@ -108,6 +108,7 @@ pub struct ClusterSpec {
     accounting: Option<String>,
     job_submit_lua: Option<String>,
     staged: bool,
+    controllers: Vec<String>,
 }
 
 impl Default for ClusterSpec {
@@ -127,6 +128,7 @@ impl ClusterSpec {
             accounting: None,
             job_submit_lua: None,
             staged: false,
+            controllers: Vec::new(),
         }
     }
 
@@ -209,6 +211,15 @@ impl ClusterSpec {
     pub fn with_sjp(mut self, before: &str, after: &str) -> Self {
         self.staged = true;
         self.job_submit_lua(&crate::lua::job_submit_text(before, after))
+    }
+
+    pub(crate) fn set_controllers(&mut self, names: &[&str]) {
+        self.controllers = names.iter().map(|n| (*n).to_string()).collect();
+    }
+
+    /// Names of the controllers' hosts; empty: there is one, on this host.
+    pub(crate) fn controller_names(&self) -> &[String] {
+        &self.controllers
     }
 
     /// Whether the modules are wanted.

@@ -210,6 +210,9 @@ fn judge(seen: &Seen) -> Vec<Finding> {
             );
         }
     }
+    if matches!(status.standing.as_str(), "unknown" | "elsewhere") {
+        say(Exit::Warning, format!("sjpd {}; no job is pinned", safe(&status.standing_words)));
+    }
     if status.pins.overdue > 0 {
         say(
             Exit::Warning,
@@ -277,6 +280,7 @@ fn well(seen: &Seen) -> String {
         _ => "running",
     };
     let dry = if status.dry_run { ", dry run" } else { "" };
+    let doing = if status.standing == "standby" { "standing by" } else { doing };
     format!(
         "{doing} (mode {}{dry}); {} of {} usable, node data {} old",
         safe(&status.mode),
@@ -373,7 +377,10 @@ fn sjpd_lines(seen: &Seen, s: &Status, line: &mut dyn FnMut(&str, String)) {
         mode.push_str(", dry run: changes are logged, not made");
     }
     if !s.active {
-        mode.push_str(", not acting on this host ([general] active)");
+        let _ = match s.standing_words.as_str() {
+            "" => write!(mode, ", not acting on this host ([general] active)"),
+            words => write!(mode, ", {}", safe(words)),
+        };
     }
     line("mode", mode);
     let file = match &s.config_file {

@@ -180,7 +180,7 @@ sections! {
         /// observe: read and log only; advise: choose partitions; enforce: also pin, and keep waiting jobs current.
         mode "mode": Mode = Mode::Observe, choice::<Mode>();
         /// With several slurmctld hosts: act where the active controller is local, always, or never.
-        active "active": Active = Active::Auto, choice::<Active>(), NotYet;
+        active "active": Active = Active::Auto, choice::<Active>();
         /// The table and its way in, the lock, the status.
         state_dir "state_dir": PathBuf = "/run/sjp".into(), Kind::Path;
         /// Decision log, JSON lines.

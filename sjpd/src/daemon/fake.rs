@@ -19,6 +19,9 @@ use tokio::time::Instant;
 pub struct Inner {
     pub jobs: Vec<Job>,
     pub boot: String,
+    /// Names of the controllers, and which of them acts.
+    pub controllers: Vec<String>,
+    pub acting: usize,
     pub slow: HashMap<Kind, Duration>,
     pub failing: HashSet<Kind>,
     pub asked: Vec<(Kind, Instant)>,
@@ -106,6 +109,7 @@ impl Cluster for Fake {
     async fn config(&self) -> Result<SlurmConfig, ReadError> {
         self.answer(Kind::Config, |inner| SlurmConfig {
             cluster: "fake".into(),
+            controllers: inner.controllers.clone(),
             version: "22.05.8".into(),
             select_type: "select/cons_tres".into(),
             select_params: vec!["CR_CPU_MEMORY".into()],
@@ -152,6 +156,10 @@ impl Cluster for Fake {
 
     async fn qos_limits(&self) -> Result<Records<(String, Caps)>, ReadError> {
         self.answer(Kind::Limits, |inner| records(inner.caps.clone().into_iter().collect())).await
+    }
+
+    async fn acting_controller(&self) -> Result<usize, ReadError> {
+        self.answer(Kind::Controller, |inner| inner.acting).await
     }
 
     async fn associations(&self) -> Result<Associations, ReadError> {

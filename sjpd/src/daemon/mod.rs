@@ -36,7 +36,7 @@ use crate::status::Status;
 use observe::Observer;
 use reads::Reads;
 use sjp_core::config::{Mode, Policy};
-use stance::{Stance, policy, tempo};
+use stance::{Stance, Standing, policy, tempo};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,8 +106,10 @@ pub async fn run<C: Cluster, A: Actuator>(
     let _lock = StateLock::take(&state_dir, &since)?;
     let table = Table::create(&state_dir)?;
     let journal = Journal::open(&journal_paths(&setup.config));
-    let policy = policy(&setup.config, setup.dry_run);
-    let tempo = tempo(&setup.config, setup.dry_run);
+    let host = stance::host_name();
+    let standing = Standing::of(setup.config.general.active, &[], &host, None);
+    let policy = policy(&setup.config, setup.dry_run, &standing);
+    let tempo = tempo(&setup.config, setup.dry_run, &standing);
     let (hands, mut reports) = actuator::start(setup.actuator.clone(), journal.clone(), tempo);
     let actuator = setup.actuator;
     let now = Instant::now();
@@ -116,6 +118,9 @@ pub async fn run<C: Cluster, A: Actuator>(
         source: setup.source,
         config: setup.config,
         policy,
+        host,
+        standing,
+        acts_since: 0.0,
         dry_run: setup.dry_run,
         log_level: setup.log_level,
         journal,
@@ -179,6 +184,11 @@ struct Daemon<C> {
     source: Source,
     config: Config,
     policy: Policy,
+    /// This host's name.
+    host: String,
+    standing: Standing,
+    /// Nothing is planned on a queue that was asked for earlier, Unix seconds.
+    acts_since: f64,
     dry_run: bool,
     log_level: LogLevel,
     journal: Journal,
@@ -265,11 +275,11 @@ impl<C: Cluster> Daemon<C> {
         self.journal.reopen(&journal_paths(&config));
         self.log_level.set(config.general.log_level.word());
         let observed = self.policy.mode == Mode::Observe;
-        self.policy = policy(&config, self.dry_run);
+        self.policy = policy(&config, self.dry_run, &self.standing);
         if !observed {
             self.observer = Observer::new(unix_now());
         }
-        self.hands.set_tempo(tempo(&config, self.dry_run));
+        self.hands.set_tempo(tempo(&config, self.dry_run, &self.standing));
         (self.retool)(&config);
         self.reads.set_config(&config);
         self.waiting.settings_changed();
@@ -291,6 +301,7 @@ impl<C: Cluster> Daemon<C> {
             tracing::info!("{words}");
             self.journal.write(&Entry::new("reload", words));
         }
+        self.take_standing(Instant::now());
         if self.ready {
             self.tell_preflight();
             // The new policy is in force from now, not from the next nodes on.

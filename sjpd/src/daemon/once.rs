@@ -3,10 +3,11 @@
 
 use super::preflight::{Finding, Me, findings};
 use super::reads::Reads;
+use super::stance::{Standing, host_name, policy};
 use super::table::{plan_on, snapshot};
 use super::world::{Reading, World};
-use super::{stance::policy, waiting::Waiting, world::unix_now};
-use crate::config::Config;
+use super::{waiting::Waiting, world::unix_now};
+use crate::config::{Active, Config};
 use crate::ports::{Cluster, Kind};
 use sjp_core::cluster::JobState;
 use sjp_core::config::Mode;
@@ -66,11 +67,18 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
     let mut waiting = Waiting::new(unix_now());
     let mut readings = Vec::new();
     // How marks are best read depends on Slurm's version: its settings first.
-    let asked_for = |k: &Kind| !matches!(k, Kind::Marks | Kind::Config | Kind::Limits);
+    let asked_for =
+        |k: &Kind| !matches!(k, Kind::Marks | Kind::Config | Kind::Limits | Kind::Controller);
     let kinds = Kind::ALL.into_iter().filter(asked_for);
     for kind in std::iter::once(Kind::Config).chain(kinds) {
         look(&mut reads, &mut world, &mut waiting, kind, Vec::new(), &mut readings).await;
     }
+    if config.general.active == Active::Auto && world.config.controllers.len() > 1 {
+        let kind = Kind::Controller;
+        look(&mut reads, &mut world, &mut waiting, kind, Vec::new(), &mut readings).await;
+    }
+    let controllers = &world.config.controllers;
+    let standing = Standing::of(config.general.active, controllers, &host_name(), world.acting);
     let asked = world.asked(Kind::Queue).map_or(0.0, |a| a.unix);
     waiting.see_queue(&world.jobs, asked);
     let off = config.general.mode != Mode::Enforce;
@@ -80,7 +88,7 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
     }
     let mut once = Once { readings, findings: Vec::new(), table: None, actions: Vec::new() };
     if world.complete() {
-        let (roster, rooms) = snapshot(&world, &policy(config, me.dry_run));
+        let (roster, rooms) = snapshot(&world, &policy(config, me.dry_run, &standing));
         once.findings = findings(&world, &roster, config, me);
         let free: u64 = rooms.groups.iter().map(|g| u64::from(g.cpus) * u64::from(g.count)).sum();
         once.table = Some(format!(
@@ -93,8 +101,8 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
             roster.partitions.iter().filter(|p| p.open).count(),
         ));
     }
-    if world.complete() {
-        let (roster, _) = snapshot(&world, &policy(config, me.dry_run));
+    if world.complete() && standing == Standing::Active {
+        let (roster, _) = snapshot(&world, &policy(config, me.dry_run, &standing));
         let ledger = Ledger::new();
         let on = plan_on(&world, &roster, &ledger, &[]);
         let plan = waiting.plan(&on, unix_now(), Instant::now(), config, off);
@@ -153,6 +161,7 @@ fn seen(reading: &Reading) -> String {
         Reading::Qos(r) => format!("{} QOS", r.list.len()),
         Reading::Associations(a) => format!("{} users bound to partitions", a.bound.len()),
         Reading::Limits(r) => format!("caps of {} QOS", r.list.len()),
+        Reading::Controller(index) => format!("the one with index {index} acts"),
         Reading::Marks(_, r) => format!("{} marks", r.list.len()),
     }
 }

@@ -130,6 +130,12 @@ impl Pacer {
         }
     }
 
+    /// Whoever is asked is another from now on: what the last one cost, and a
+    /// reading of it that is in flight, say nothing.
+    pub fn begin_anew(&mut self) {
+        *self = Self { last_start: self.last_start, ..Self::new(self.pace) };
+    }
+
     /// The present gap from start to start: the interval, or what cost and
     /// failures make of it.
     #[must_use]
@@ -187,6 +193,20 @@ mod tests {
         assert_eq!(p.next(t0 + 2 * S), Some(t0 + 22 * S), "2 s + 10 times 2 s");
         p.hasten(t0 + 3 * S);
         assert_eq!(p.next(t0 + 3 * S), Some(t0 + 22 * S), "asking does not shorten the rest");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_controller_is_asked_at_once() {
+        let t0 = Instant::now();
+        let mut p = pacer();
+        p.started(t0);
+        p.done(t0 + 5 * S, true);
+        assert!(!p.ready(t0 + 6 * S));
+        p.begin_anew();
+        assert!(p.ready(t0 + 6 * S));
+        p.started(t0 + 6 * S);
+        p.begin_anew();
+        assert!(p.ready(t0 + 7 * S), "the one in flight was given up");
     }
 
     #[tokio::test(start_paused = true)]

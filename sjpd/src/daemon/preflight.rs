@@ -2,7 +2,7 @@
 //! it may change, and what it leaves out.
 
 use super::world::World;
-use crate::config::Config;
+use crate::config::{Config, LimitsMode};
 use crate::journal::Entry;
 use sjp_core::config::Mode;
 use sjp_core::publication::Roster;
@@ -39,6 +39,7 @@ pub fn findings(world: &World, roster: &Roster, config: &Config, me: &Me) -> Vec
     say(false, may_change(config.general.mode, me.dry_run));
     slurm_user(world, me, &mut say);
     slurm_itself(world, &mut say);
+    controllers(world, config, &mut say);
     memory(world, roster, &mut say);
     partitions(world, roster, &mut say);
     list
@@ -155,6 +156,34 @@ fn slurm_itself(world: &World, say: &mut impl FnMut(bool, String)) {
             true,
             "JobSubmitPlugins does not name lua: nothing asks sjp for a place; add job_submit/lua to slurm.conf"
                 .into(),
+        );
+    }
+}
+
+/// With several controllers, what one sjpd records another must find.
+fn controllers(world: &World, config: &Config, say: &mut impl FnMut(bool, String)) {
+    let list = &world.config.controllers;
+    if list.len() < 2 {
+        return;
+    }
+    say(
+        false,
+        format!(
+            "Slurm has {} controllers ({}): sjpd runs on each, and acts where the acting one is",
+            list.len(),
+            list.join(", ")
+        ),
+    );
+    let state = world.config.all.iter().find(|(key, _)| key == "StateSaveLocation");
+    let shared = state.is_some_and(|(_, dir)| config.limits.state_file.starts_with(dir));
+    if config.limits.mode == LimitsMode::Global && !shared {
+        say(
+            true,
+            format!(
+                "[limits] state_file {} is not in StateSaveLocation: where the other controllers' hosts \
+                 cannot read it, a fail-over during a pulse leaves caps raised",
+                config.limits.state_file.display()
+            ),
         );
     }
 }
@@ -326,7 +355,7 @@ mod tests {
     #[test]
     fn what_keeps_sjp_from_working_is_a_warning() {
         type Spoil = fn(&mut World, &mut Config);
-        let cases: [(&str, u32, Spoil); 7] = [
+        let cases: [(&str, u32, Spoil); 8] = [
             ("slurmctld as slurm", 1000, |_, _| {}),
             ("nothing to place", 64030, |w, _| w.config.select_type = "select/linear".into()),
             ("does not name lua", 64030, |w, _| w.config.job_submit_plugins.clear()),
@@ -335,6 +364,10 @@ mod tests {
             }),
             ("older than 22.05", 64030, |w, _| w.config.version = "20.11.9".into()),
             ("names no partition", 64030, |_, c| c.topology.exclude_partitions = vec!["x".into()]),
+            ("is not in StateSaveLocation", 64030, |w, c| {
+                w.config.controllers = vec!["a".into(), "b".into()];
+                c.limits.mode = LimitsMode::Global;
+            }),
             ("0 of 1 nodes", 64030, |w, _| w.nodes[0].usable = false),
         ];
         for (part, uid, spoil) in cases {

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 
 /// Associations change by an admin's hand, and sacctmgr asks the database.
 const ASSOCIATIONS: Duration = Duration::from_secs(600);
+/// How often the acting controller is asked for: 16 bytes of a file.
+const CONTROLLER: Duration = Duration::from_secs(1);
 /// The least gap between two readings of marks.
 const MARKS: Duration = Duration::from_secs(2);
 
@@ -43,6 +45,7 @@ pub fn pace(kind: Kind, config: &Config) -> Pace {
         Kind::Qos => (c.qos_poll_interval, 10.0, Duration::from_secs(2)),
         Kind::Associations => (ASSOCIATIONS, 100.0, Duration::from_secs(10)),
         Kind::Marks => (MARKS, 20.0, MARKS),
+        Kind::Controller => (CONTROLLER, 4.0, CONTROLLER),
         Kind::Limits => (c.act_interval, 10.0, Duration::from_secs(1)),
     };
     Pace { interval, factor, soonest }
@@ -116,6 +119,17 @@ impl<C: Cluster> Reads<C> {
             if matches!(kind, Kind::Partitions | Kind::Config | Kind::Reservations | Kind::Queue) {
                 pacer.hasten(now);
             }
+        }
+    }
+
+    /// Another controller answers from now on: what is in flight is given up (a
+    /// command that waits for the old one waits long), and everything is due.
+    pub fn begin_anew(&mut self) {
+        // Dropped, the tasks and their commands end.
+        self.tasks = JoinSet::new();
+        self.running.clear();
+        for pacer in self.pacers.values_mut() {
+            pacer.begin_anew();
         }
     }
 
@@ -203,6 +217,7 @@ async fn read<C: Cluster>(cluster: &C, kind: Kind, ids: Vec<u32>) -> Result<Read
         Kind::Reservations => Reading::Reservations(cluster.reservations().await?),
         Kind::Queue => Reading::Queue(cluster.queue().await?),
         Kind::Qos => Reading::Qos(cluster.qos_caps().await?),
+        Kind::Controller => Reading::Controller(cluster.acting_controller().await?),
         Kind::Associations => Reading::Associations(cluster.associations().await?),
         Kind::Limits => Reading::Limits(cluster.qos_limits().await?),
         Kind::Marks => {

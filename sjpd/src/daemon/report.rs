@@ -1,6 +1,7 @@
 //! What the status file says of a running daemon.
 
 use super::Daemon;
+use super::stance::Standing;
 use super::world::unix_now;
 use crate::config::{Notice, Source};
 use crate::ports::{Cluster, Kind};
@@ -35,6 +36,9 @@ pub fn fill<C: Cluster>(daemon: &mut Daemon<C>) {
     status.written = unix_now();
     status.mode = super::mode_word(daemon.policy.mode).to_owned();
     status.dry_run = daemon.dry_run;
+    status.active = daemon.standing == Standing::Active;
+    status.standing = daemon.standing.word().to_owned();
+    status.standing_words = daemon.standing.to_string();
     status.disabled = crate::actuator::disabled(&daemon.config.general.disable_file);
     let world = &daemon.world;
     status.cluster = Some(world.config.cluster.clone()).filter(|c| !c.is_empty());

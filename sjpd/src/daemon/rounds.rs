@@ -79,6 +79,11 @@ impl Rounds {
         self.next = None;
     }
 
+    /// Another sjpd may have acted: everything is looked at again.
+    pub fn begin_anew(&mut self) {
+        *self = Self { rechecks: self.rechecks, ..Self::default() };
+    }
+
     /// Rechecks since the start, and changes left for the next queues.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {

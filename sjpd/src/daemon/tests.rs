@@ -360,6 +360,67 @@ async fn outside_enforce_pins_are_taken_back_and_a_dry_run_only_says_so() {
     }
 }
 
+/// A cluster with two controllers, this host's and another, which acts by index.
+fn two_controllers(acting: usize) -> Arc<Fake> {
+    let fake = Fake::new();
+    {
+        let mut inner = fake.inner.lock();
+        inner.controllers = vec![super::stance::host_name(), "another".into()];
+        inner.acting = acting;
+        inner.jobs = vec![job(1, &["slim1"], PIN, long_ago())];
+    }
+    fake
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_standby_changes_nothing_until_its_controller_takes_over() {
+    let run = Run::start("mode = \"enforce\"\n", two_controllers(1), false);
+    sleep(60 * S).await;
+    let status = run.status();
+    assert_eq!((status.active, status.standing.as_str()), (false, "standby"));
+    assert!(status.standing_words.contains("another"), "{}", status.standing_words);
+    assert!(run.fake.inner.lock().updates.is_empty());
+    let mode = || run.reader().roster().expect("a roster").policy.mode;
+    assert_eq!(mode(), Mode::Enforce, "its slurmctld may place as soon as it acts");
+    run.fake.inner.lock().acting = 0;
+    sleep(10 * S).await;
+    assert_eq!((run.status().active, run.fake.inner.lock().updates.len()), (true, 2));
+    // And back: a pin that is due stays with whoever acts.
+    run.fake.inner.lock().acting = 1;
+    sleep(2 * S).await;
+    run.fake.inner.lock().jobs = vec![job(2, &["slim1"], PIN, long_ago())];
+    sleep(60 * S).await;
+    assert_eq!(run.fake.inner.lock().updates.len(), 2);
+    let words: Vec<_> = run.events("standing").iter().map(|e| e["standing"].clone()).collect();
+    assert_eq!(words, ["asking", "standby", "active", "standby"]);
+    run.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_tell_who_acts_makes_no_pins() {
+    let fake = two_controllers(0);
+    fake.inner.lock().failing.insert(Kind::Controller);
+    let run = Run::start("mode = \"enforce\"\n", fake, false);
+    sleep(60 * S).await;
+    assert_eq!(run.status().standing, "unknown");
+    assert!(run.fake.inner.lock().updates.is_empty());
+    let mode = || run.reader().roster().expect("a roster").policy.mode;
+    assert_eq!(mode(), Mode::Advise);
+    // What was known once counts on while the file cannot be read.
+    run.fake.inner.lock().failing.clear();
+    sleep(60 * S).await;
+    run.fake.inner.lock().failing.insert(Kind::Controller);
+    sleep(60 * S).await;
+    assert_eq!((run.status().standing.as_str(), mode()), ("active", Mode::Enforce));
+    assert_eq!(run.fake.inner.lock().updates.len(), 2);
+    // The settings overrule it, at once.
+    let never = settings(run.dir.path(), "mode = \"enforce\"\nactive = \"never\"\n");
+    std::fs::write(run.path("sjp.toml"), never).expect("written");
+    run.control(Control::Reload).await;
+    assert_eq!((run.status().standing.as_str(), mode()), ("never", Mode::Advise));
+    run.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn settings_are_read_again_and_bad_ones_are_not_taken() {
     let run = Run::start("", Fake::new(), false);

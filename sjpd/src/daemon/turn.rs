@@ -20,7 +20,12 @@ impl<C: Cluster> Daemon<C> {
         // How the queue and accounting are read depends on Slurm's settings.
         let configured = self.world.asked(Kind::Config).is_some();
         for kind in Kind::ALL.into_iter().filter(|&k| configured || !needs_config(k)) {
-            if !matches!(kind, Kind::Marks | Kind::Limits) && self.reads.ready(kind, now) {
+            let wanted = match kind {
+                Kind::Marks | Kind::Limits => false,
+                Kind::Controller => self.asks_for_controller(),
+                _ => true,
+            };
+            if wanted && self.reads.ready(kind, now) {
                 self.reads.start(kind, now, Vec::new());
             }
         }
@@ -37,6 +42,7 @@ impl<C: Cluster> Daemon<C> {
         let due = self.reads.next(now, |kind| match kind {
             Kind::Marks => !self.wanted.is_empty(),
             Kind::Limits => false,
+            Kind::Controller => self.asks_for_controller(),
             kind => configured || !needs_config(kind),
         });
         let alive = self.notify.next(now);
@@ -85,7 +91,7 @@ impl<C: Cluster> Daemon<C> {
                 self.follow_up(kind, now, boot, had_roster);
             }
         }
-        if !self.ready && self.world.complete() {
+        if !self.ready && self.world.complete() && self.standing_is_known() {
             self.first_table();
         }
     }
@@ -111,7 +117,9 @@ impl<C: Cluster> Daemon<C> {
                 self.look_after_waiting(now);
             }
             Kind::Marks => self.look_after_waiting(now),
+            Kind::Controller => self.take_standing(now),
             Kind::Config => {
+                self.take_standing(now);
                 if boot.is_some() && boot_time(&self.world) != boot {
                     tracing::info!("slurmctld was restarted or reconfigured");
                     for kind in
@@ -134,6 +142,9 @@ impl<C: Cluster> Daemon<C> {
             self.status.trouble(unix_now(), kind.word(), error);
         }
         self.world.failed(kind, error.to_owned());
+        if kind == Kind::Controller {
+            self.take_standing(Instant::now());
+        }
     }
 
     /// Everything needed is known: the first table.
@@ -219,6 +230,11 @@ impl<C: Cluster> Daemon<C> {
     /// Which marks to read, which pins to take back: in every mode, as pins of an
     /// earlier mode enforce are taken back too.
     fn look_after_waiting(&mut self, now: Instant) {
+        let asked = self.world.asked(Kind::Queue).map_or(0.0, |a| a.unix);
+        if self.stance() == Stance::Watch || asked < self.acts_since {
+            self.wanted.clear();
+            return;
+        }
         let (jobs, unix) = (&self.world.jobs, unix_now());
         let most = self.reads.marks_at_once();
         // Switched off, what was done is still taken back, and nothing new is done.

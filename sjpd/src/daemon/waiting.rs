@@ -72,6 +72,16 @@ impl Waiting {
         }
     }
 
+    /// Another sjpd may have acted, or acts from now on: what is known of marks is
+    /// forgotten. `unix` in seconds.
+    pub fn begin_anew(&mut self, unix: f64) {
+        self.book = MarkBook::new(seconds(unix));
+        (self.pinned, self.overdue, self.due) = (0, 0, None);
+        self.rounds.begin_anew();
+        self.moving.clear();
+        self.skipped.clear();
+    }
+
     /// A new queue was read, asked for at `asked` (Unix seconds).
     pub fn see_queue(&mut self, jobs: &[Job], asked: f64) {
         self.book.see_queue(jobs, asked);

@@ -57,6 +57,8 @@ pub enum Reading {
     Limits(Records<(String, Caps)>),
     /// AdminComments: what was asked for, and the answer.
     Marks(Vec<u32>, Records<MarkedJob>),
+    /// Which controller acts.
+    Controller(usize),
 }
 
 /// How the last reading of a kind went.
@@ -97,6 +99,8 @@ pub struct World {
     pub user_qos: Option<Vec<UserQos>>,
     /// CPU caps of QOS as the database had them when it was last asked.
     pub limits: Vec<(String, Caps)>,
+    /// Which controller acts, by index in the config's list; `None`: not read.
+    pub acting: Option<usize>,
     /// How each kind of reading went.
     pub last: BTreeMap<Kind, Last>,
     /// Whether something that the roster is made of has changed since it was
@@ -205,6 +209,10 @@ impl World {
             Reading::Limits(records) => {
                 self.limits = records.list;
                 (Kind::Limits, records.errors)
+            }
+            Reading::Controller(index) => {
+                self.acting = Some(index);
+                (Kind::Controller, Vec::new())
             }
             Reading::Marks(_, records) => (Kind::Marks, records.errors),
         };

@@ -3,6 +3,7 @@
 //! adapter runs the commands.
 
 use super::accounting::{Enforced, bound, counting, users_of, with_uids};
+use super::heartbeat;
 use super::runner::Runner;
 use crate::config::{Config, LimitsMode};
 use crate::daemon::preflight::release;
@@ -39,6 +40,8 @@ struct Facts {
     /// 2205 for 22.05; 0: not yet known.
     release: u32,
     cluster: String,
+    /// `StateSaveLocation`.
+    state: PathBuf,
     enforced: Enforced,
 }
 
@@ -170,6 +173,11 @@ impl SlurmCommands {
     }
 }
 
+/// A setting of Slurm's as printed; empty where it is not there.
+fn setting<'a>(config: &'a SlurmConfig, key: &str) -> &'a str {
+    config.all.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value)
+}
+
 /// 64 bits from the system's random numbers.
 fn nonce() -> Result<u64, ReadError> {
     let mut bytes = [0; 8];
@@ -228,6 +236,7 @@ impl Cluster for SlurmCommands {
         *self.facts.write() = Facts {
             release: release(&config.version).unwrap_or(0),
             cluster: config.cluster.clone(),
+            state: setting(&config, "StateSaveLocation").into(),
             enforced: Enforced::from(&config),
         };
         Ok(config)
@@ -311,6 +320,14 @@ impl Cluster for SlurmCommands {
         }
         read.errors = rows.errors;
         Ok(read)
+    }
+
+    async fn acting_controller(&self) -> Result<usize, ReadError> {
+        let file = self.facts().state.join(heartbeat::FILE);
+        // It lies on a shared file system, which may hang.
+        tokio::task::spawn_blocking(move || heartbeat::read(&file))
+            .await
+            .map_err(|_| ReadError::CutOff(Kind::Controller))?
     }
 
     fn marks_at_once(&self) -> usize {

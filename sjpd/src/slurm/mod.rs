@@ -3,6 +3,7 @@
 
 mod accounting;
 mod commands;
+mod heartbeat;
 pub mod runner;
 
 pub use commands::{SlurmCommands, runner as runner_for};
