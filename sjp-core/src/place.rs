@@ -126,9 +126,13 @@ pub(crate) fn may_pin<V: RoomView>(ctx: &Context<'_, V>, job: &JobRequest<'_>) -
     judge_pin(ctx, job).is_none()
 }
 
+/// The QOS of a job that names none, where its user has several and no default, and
+/// no default stands at the root of the associations.
+const DEFAULT_QOS: &str = "normal";
+
 /// Whether the QOS leaves this user fewer CPUs than the job needs.
 fn at_qos_cap<V: RoomView>(ctx: &Context<'_, V>, job: &JobRequest<'_>) -> bool {
-    let Some(name) = job.qos else { return false };
+    let name = job.qos.unwrap_or(DEFAULT_QOS);
     let Ok(qos) = ctx.roster.qos.binary_search_by(|q| q.as_str().cmp(name)) else { return false };
     let qos = u32::try_from(qos).unwrap_or(u32::MAX);
     ctx.rooms.qos_room(job.uid, qos).is_some_and(|left| left < job.cpus.0)

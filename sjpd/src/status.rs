@@ -82,6 +82,47 @@ pub struct Waits {
     pub left: u64,
 }
 
+/// Held jobs and raised caps (`[limits]`). `moved`, `returned`, `pulses` and
+/// `lowered` count since sjpd started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// `[limits] mode`.
+    pub mode: String,
+    /// Jobs that only a CPU cap of their QOS held, at the last check.
+    pub held: u64,
+    /// The idle share of the placeable capacity then; `None`: not looked at.
+    pub idle: Option<f64>,
+    /// Jobs that wait in the flex QOS.
+    pub in_flex: u64,
+    /// Jobs moved to the flex QOS.
+    pub moved: u64,
+    /// Jobs given back their own QOS.
+    pub returned: u64,
+    /// Users who may not use the flex QOS, though jobs of theirs were held.
+    pub denied: u64,
+    /// Times that the caps of a QOS were raised.
+    pub pulses: u64,
+    /// Times that they were given back.
+    pub lowered: u64,
+    /// What is recorded as raised.
+    pub raised: Vec<RaisedCaps>,
+}
+
+/// A QOS whose caps are recorded as raised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RaisedCaps {
+    /// The QOS.
+    pub qos: String,
+    /// The caps to go back to, for people.
+    pub base: String,
+    /// The raised caps, for people.
+    pub raised: String,
+    /// Since when, Unix seconds.
+    pub since: i64,
+}
+
 /// What the cluster looks like to sjpd.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -192,6 +233,10 @@ pub struct Status {
     pub reservations: Poll,
     /// QOS caps.
     pub qos: Poll,
+    /// Associations.
+    pub associations: Poll,
+    /// CPU caps as the database has them; asked for only while it matters.
+    pub qos_limits: Poll,
     /// What the cluster looks like.
     pub counts: Counts,
     /// Claims.
@@ -200,6 +245,8 @@ pub struct Status {
     pub pins: Pins,
     /// Waiting jobs.
     pub waits: Waits,
+    /// Held jobs and raised caps.
+    pub limits: Limits,
     /// The last errors, newest last; at most `MAX_ERRORS`.
     pub errors: Vec<Trouble>,
     /// The table.

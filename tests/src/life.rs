@@ -19,8 +19,8 @@ const BACK: Duration = Duration::from_secs(60);
 /// A submission that takes longer hangs.
 pub const HANGS: Duration = Duration::from_secs(20);
 
-/// scontrol and squeue as sjpd is told to run them: each call is written down, and
-/// then what the switches say, else the real command.
+/// scontrol, squeue and sacctmgr as sjpd is told to run them: each call is written
+/// down, and then what the switches say, else the real command.
 #[derive(Debug)]
 pub struct Tampered {
     dir: PathBuf,
@@ -44,7 +44,7 @@ if [ -e "$d/no-marks" ]; then
         set -- "$@" "$word"
     done
 fi
-if [ "$1" = update ]; then
+if [ "$1" = update ] || [ "$2" = modify ]; then
     if [ -s "$d/busy" ]; then
         sed -i 1d "$d/busy"
         echo "slurm_update error: Resource temporarily unavailable" >&2
@@ -74,7 +74,7 @@ impl TestCluster {
         let dir = self.dir().join("tampered");
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let text = WRAPPER.replace("@DIR@", &dir.display().to_string());
-        for name in ["scontrol", "squeue"] {
+        for name in ["scontrol", "squeue", "sacctmgr"] {
             let path = self.write(&format!("tampered/{name}"), &text)?;
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
                 .with_context(|| format!("chmod of {}", path.display()))?;
@@ -177,9 +177,10 @@ impl Tampered {
     pub fn toml(&self, more: &str) -> String {
         let at = |name: &str| self.dir.join(name).display().to_string();
         format!(
-            "[commands]\nscontrol = {:?}\nsqueue = {:?}\n{more}\n",
+            "[commands]\nscontrol = {:?}\nsqueue = {:?}\nsacctmgr = {:?}\n{more}\n",
             at("scontrol"),
-            at("squeue")
+            at("squeue"),
+            at("sacctmgr")
         )
     }
 
@@ -237,7 +238,7 @@ impl Tampered {
         self.put("after", commands)
     }
 
-    /// Every call so far: `scontrol` or `squeue` and the arguments.
+    /// Every call so far: the command and its arguments.
     pub fn calls(&self) -> Vec<String> {
         read_lossy(&self.dir.join("calls")).lines().map(str::to_string).collect()
     }

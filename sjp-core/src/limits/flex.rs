@@ -95,9 +95,10 @@ pub struct Foreign {
     pub qos: String,
     /// What the mark says.
     pub said: String,
-    /// Its AdminComment without the mark; where sjp's pin is still to be taken
-    /// back, only without the QOS.
+    /// Its AdminComment without the mark.
     pub comment: String,
+    /// Where it still has a pin of sjp's: the partitions it gets back without it.
+    pub unpin: Option<Vec<String>>,
 }
 
 /// A plan.
@@ -110,7 +111,7 @@ pub struct Plan {
     /// Jobs to let go.
     pub foreign: Vec<Foreign>,
     /// Users and accounts who may not use the flex QOS, though jobs of theirs
-    /// would fit.
+    /// are held.
     pub denied: BTreeSet<(u32, String)>,
     /// Held jobs.
     pub held: usize,
@@ -130,19 +131,23 @@ pub enum Scope {
 }
 
 /// Plans. `ours`: pending jobs with their marks, of which nothing is under way,
-/// as a queue shows them that was asked for after their last change. `may`:
-/// whether the job's user may use this QOS in all of the job's partitions.
+/// as a queue shows them that was asked for after their last change. `moving`:
+/// jobs whose move is under way. `may`: whether the job's user may use this QOS
+/// in all of the job's partitions.
 #[must_use]
 pub fn plan(
     view: &View<'_>,
     settings: &Settings,
     ours: &[Waiting<'_>],
+    moving: &HashSet<u32>,
     may: impl Fn(&Job, &str) -> May,
     scope: Scope,
     memory: &mut Memory,
 ) -> Plan {
     let mut plan = Plan::default();
     let mut in_flex = HashSet::new();
+    // They are about to start: what is idle is theirs first.
+    let mut first: Vec<&Job> = view.jobs.iter().filter(|j| moving.contains(&j.id)).collect();
     for w in ours {
         let Some(said) = w.mark.get("qos") else { continue };
         let Some((own, flex)) =
@@ -155,9 +160,9 @@ pub fn plan(
                 job: w.job.id,
                 qos: w.job.qos.clone(),
                 said: said.to_owned(),
-                comment: without_qos(w.mark),
+                comment: let_go(w.mark),
+                unpin: pinned(w),
             });
-            memory.back.insert(key(w.job), view.now);
             continue;
         }
         plan.in_flex += 1;
@@ -167,6 +172,7 @@ pub fn plan(
         *since = (*since).min(view.now);
         let waited = view.now.saturating_sub(*since);
         if scope == Scope::All && waited < settings.revert_after {
+            first.push(w.job);
             continue;
         }
         // A QOS that its user may not use is none that the job came from.
@@ -189,7 +195,13 @@ pub fn plan(
     plan.held = held.len();
     plan.idle = idle(view, settings.count_pending);
     if scope == Scope::All {
-        moves(view, settings, ours, &held, may, memory, &mut plan);
+        let mut room = (plan.idle, Trial::new(view));
+        for job in first {
+            if let Some(loss) = room.1.take(job, &settings.flex_qos) {
+                room.0.take(loss);
+            }
+        }
+        moves(view, settings, ours, (&held, room), may, memory, &mut plan);
     }
     plan
 }
@@ -198,7 +210,7 @@ fn moves(
     view: &View<'_>,
     settings: &Settings,
     ours: &[Waiting<'_>],
-    held: &[Held<'_>],
+    (held, (mut idle, mut trial)): (&[Held<'_>], (Idle, Trial<'_>)),
     may: impl Fn(&Job, &str) -> May,
     memory: &Memory,
     plan: &mut Plan,
@@ -206,7 +218,6 @@ fn moves(
     let flex = settings.flex_qos.as_str();
     let Some(caps) = view.caps(flex) else { return };
     let marks: HashMap<Key, &Waiting<'_>> = ours.iter().map(|w| (key(w.job), w)).collect();
-    let (mut idle, mut trial) = (plan.idle, Trial::new(view));
     // Added to what is in use under the flex QOS's own caps.
     let mut by_user: HashMap<u32, u32> = HashMap::new();
     let mut by_account: HashMap<&str, u32> = HashMap::new();
@@ -261,13 +272,17 @@ fn moves(
     }
 }
 
-fn without_qos(mark: &Mark) -> String {
-    if mark.get("pin").is_none() {
-        return mark.before.clone();
-    }
+/// The AdminComment without the mark: nothing is owed any more.
+fn let_go(mark: &Mark) -> String {
     let mut mark = mark.clone();
     mark.remove("qos");
-    mark.to_comment()
+    mark.let_go()
+}
+
+/// The partitions that a job pinned by sjp came from.
+fn pinned(w: &Waiting<'_>) -> Option<Vec<String>> {
+    let (pin, from) = (w.mark.get("pin")?, w.mark.list("from"));
+    (w.job.req_nodes == [pin] && !from.is_empty()).then_some(from)
 }
 
 fn key(job: &Job) -> Key {

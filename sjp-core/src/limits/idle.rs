@@ -2,11 +2,12 @@
 
 use super::View;
 use crate::capacity::Mix;
-use crate::cluster::{Job, JobState};
+use crate::cluster::Job;
 use crate::eligible::kind_of;
 use crate::publication::{Group, MEM_UNMANAGED, Roster};
 use crate::publish::is_tied;
 use crate::units::MemPer;
+use crate::waiting::waits_for_room;
 
 /// Idle and whole placeable capacity, in placeable CPUs (phi under the demand
 /// mix), of the usable nodes in partitions that sjp places into.
@@ -51,7 +52,7 @@ pub fn idle(view: &View<'_>, count_pending: bool) -> Idle {
         mem += count * kind.mem.map_or(0.0, |m| m.0 as f64);
     }
     if count_pending {
-        let waiting = view.jobs.iter().filter(|j| waits_for_room(j) && names_open(roster, j));
+        let waiting = view.jobs.iter().filter(|j| takes_up_room(j) && names_open(roster, j));
         let share: f64 = waiting.map(|j| share_of(j, cpus, mem)).sum();
         idle.take(share * idle.all);
     }
@@ -72,12 +73,9 @@ fn free(group: &Group, mix: &Mix, now: i64) -> f64 {
     }
 }
 
-/// Whether a pending job would take room if there were some.
-fn waits_for_room(job: &Job) -> bool {
-    let for_room = matches!(job.reason.as_str(), "None" | "Resources" | "Priority")
-        || job.reason.starts_with("ReqNodeNotAvail")
-        || job.reason.starts_with("Nodes required for job");
-    job.state == JobState::Pending && job.could_start() && !is_tied(job) && for_room
+/// Whether a pending job would take room if there were some, and has none yet.
+fn takes_up_room(job: &Job) -> bool {
+    waits_for_room(job) && !is_tied(job)
 }
 
 fn names_open(roster: &Roster, job: &Job) -> bool {

@@ -11,7 +11,7 @@ use crate::publish::{Extra, RoomsInput, RosterInput, build_rooms, build_roster};
 use crate::units::{Cpus, Limit, MemMb, MemPer};
 use crate::waiting::Waiting;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 const NOW: i64 = 1_000_000;
 
@@ -22,6 +22,7 @@ struct Site {
     partitions: Vec<Partition>,
     qos: Vec<QosCaps>,
     jobs: Vec<Job>,
+    moving: HashSet<u32>,
 }
 
 fn node(name: &str, cpus: u32, mem: u64, used: u32) -> Node {
@@ -102,6 +103,7 @@ impl Site {
             }],
             qos: vec![caps("flex", None, 0), caps("normal", Some(8), 8)],
             jobs,
+            moving: HashSet::new(),
         }
     }
 
@@ -159,12 +161,13 @@ impl Site {
         memory: &mut flex::Memory,
     ) -> flex::Plan {
         let marks = self.marks();
+        let moving = self.moving.clone();
         let ours: Vec<Waiting<'_>> = marks
             .iter()
             .filter(|(i, _)| self.jobs[*i].state == JobState::Pending)
             .map(|(i, mark)| Waiting { job: &self.jobs[*i], mark })
             .collect();
-        self.with(now, |view| flex::plan(view, settings, &ours, may, scope, memory))
+        self.with(now, |view| flex::plan(view, settings, &ours, &moving, may, scope, memory))
     }
 
     fn flex(&self) -> flex::Plan {
@@ -273,6 +276,22 @@ fn as_many_move_as_fit_highest_priority_first() {
 }
 
 #[test]
+fn who_moved_before_has_the_room_first() {
+    // 24 CPUs are free, and 20 of them as good as taken.
+    let large = |id: u32| Job { cpus: Cpus(12), ..flexed(id) };
+    let mut site = Site::new(vec![large(7), job(8, 8), job(1, 8), job(2, 4)]);
+    site.moving.insert(8);
+    let plan = site.flex_at(
+        NOW,
+        &Settings { min_idle_share: 0.0, ..settings() },
+        |_, _| May::Yes,
+        Scope::All,
+        &mut flex::Memory::default(),
+    );
+    assert_eq!(moved(&plan), [2]);
+}
+
+#[test]
 fn who_does_not_move() {
     let one = |change: fn(&mut Job)| {
         let mut job = job(1, 4);
@@ -363,9 +382,15 @@ fn somebody_s_own_choice_of_a_qos_stays() {
     assert!(plan.back.is_empty() && plan.moves.is_empty());
     assert_eq!(plan.foreign.len(), 1);
     assert_eq!(plan.foreign[0].comment, "mine");
-    // A pin is still to be taken back.
-    let site = Site::new(vec![chosen("sjp:pin=n1;from=p;qos=normal>flex;id=1")]);
-    assert_eq!(site.flex().foreign[0].comment, "sjp:pin=n1;from=p;id=1");
+    assert_eq!(plan.foreign[0].unpin, None);
+    // A pin of sjp's is taken back with it; nodes that somebody chose stay.
+    let pinned = |node: &str| Job {
+        req_nodes: vec![node.to_owned()],
+        ..chosen("sjp:pin=n1;from=p;qos=normal>flex;id=1")
+    };
+    let foreign = Site::new(vec![pinned("n1")]).flex().foreign;
+    assert_eq!((foreign[0].comment.as_str(), &foreign[0].unpin), ("", &Some(vec!["p".to_owned()])));
+    assert_eq!(Site::new(vec![pinned("n2")]).flex().foreign[0].unpin, None);
     // A job that its user sent there is none of sjp's.
     let own = Job { admin_comment: Some("sjp:placed=p;id=1".to_owned()), ..flexed(1) };
     let plan = Site::new(vec![own]).flex_at(

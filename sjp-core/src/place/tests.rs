@@ -280,6 +280,11 @@ fn each_reason_not_to_pin() {
     });
     let capped = JobRequest { qos: Some("normal"), ..base.clone() };
     assert_eq!(site.choose(&capped).unwrap().not_pinned, Some(NotPinned::QosCap));
+    // A job that names none has "normal".
+    let unnamed = JobRequest { qos: None, ..capped.clone() };
+    assert_eq!(site.choose(&unnamed).unwrap().not_pinned, Some(NotPinned::QosCap));
+    let elsewhere = JobRequest { qos: Some("other"), ..capped.clone() };
+    assert!(site.choose(&elsewhere).unwrap().pin.is_some());
     let other = JobRequest { uid: 1001, ..capped };
     assert!(site.choose(&other).unwrap().pin.is_some());
     site.policy.mode = Mode::Advise;

@@ -7,7 +7,7 @@ use super::live::{self, Live, NoTable};
 use super::text::{self, Grid, brief, count, safe, span};
 use crate::cli::Exit;
 use crate::config::{Config, Source};
-use crate::status::{FILE, Poll, Status, process_start};
+use crate::status::{FILE, Limits, Poll, Status, process_start};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use serde_json::{Value, json};
@@ -212,6 +212,13 @@ fn judge(seen: &Seen) -> Vec<Finding> {
     }
     if matches!(status.standing.as_str(), "unknown" | "elsewhere") {
         say(Exit::Warning, format!("sjpd {}; no job is pinned", safe(&status.standing_words)));
+    }
+    let database = [("associations", &status.associations), ("qos limits", &status.qos_limits)];
+    for (what, poll) in database.into_iter().filter(|_| seen.alive && status.limits.mode != "off") {
+        if let Some(error) = poll.error.as_ref().filter(|_| poll.failures > 1) {
+            let times = times(poll.failures);
+            say(Exit::Warning, format!("{what}: failed {times}: {}", brief(error)));
+        }
     }
     if status.pins.overdue > 0 {
         say(
@@ -433,6 +440,7 @@ fn sjpd_lines(seen: &Seen, s: &Status, line: &mut dyn FnMut(&str, String)) {
             if w.left > 0 { format!("; {} left to do", w.left) } else { String::new() }
         ),
     );
+    limits_lines(seen, &s.limits, line);
     for (name, log) in [("log", &s.log), ("text log", &s.text_log)] {
         if let Some(path) = &log.path {
             let state = match &log.error {
@@ -441,6 +449,31 @@ fn sjpd_lines(seen: &Seen, s: &Status, line: &mut dyn FnMut(&str, String)) {
             };
             line(name, format!("{}: {state}", safe(&path.to_string_lossy())));
         }
+    }
+}
+
+fn limits_lines(seen: &Seen, l: &Limits, line: &mut dyn FnMut(&str, String)) {
+    let done = [l.moved, l.returned, l.pulses, l.denied, l.in_flex].iter().any(|&n| n > 0);
+    if (l.mode != "off" && !l.mode.is_empty()) || done {
+        let idle = l.idle.map_or_else(|| "?".into(), |i| format!("{:.0}%", i * 100.0));
+        line(
+            "limits",
+            format!(
+                "mode {}: {} held, {idle} idle; {} moved to the flex QOS, {} given back, {} there \
+                 now; {}",
+                safe(&l.mode),
+                count(l.held, "job"),
+                l.moved,
+                l.returned,
+                l.in_flex,
+                count(l.pulses, "pulse"),
+            ),
+        );
+    }
+    for r in &l.raised {
+        let since = span(seen.now - r.since as f64);
+        let (qos, base, raised) = (safe(&r.qos), safe(&r.base), safe(&r.raised));
+        line("raised", format!("QOS {qos}: {raised}, for {since}; goes back to {base}"));
     }
 }
 

@@ -168,6 +168,14 @@ pub enum LimitsMode {
 }
 words!(LimitsMode: "off" => Off, "global" => Global, "flex" => Flex);
 
+impl LimitsMode {
+    /// The word, as the settings spell it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        super::value::word_of(self)
+    }
+}
+
 const fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
@@ -207,7 +215,7 @@ sections! {
         /// CPU caps of QOS and their use.
         qos_poll_interval "qos_poll_interval": Duration = secs(15), seconds(1.0, DAY);
         /// How often QOS caps are looked after ([limits]).
-        act_interval "act_interval": Duration = secs(15), seconds(1.0, 3600.0), NotYet;
+        act_interval "act_interval": Duration = secs(15), seconds(1.0, 3600.0);
         /// Tables that nobody has written for longer are not used at all.
         policy_max_age "policy_max_age": Duration = secs(300), seconds(1.0, DAY);
         /// Changes sent to slurmctld, at most.
@@ -293,27 +301,27 @@ sections! {
     /// Jobs that only a CPU cap of their QOS holds, while much is idle (mode enforce).
     limits: Limits {
         /// off; global: raise the caps in short pulses; flex: move single jobs to a flex QOS.
-        mode "mode": LimitsMode = LimitsMode::Off, choice::<LimitsMode>(), NotYet;
+        mode "mode": LimitsMode = LimitsMode::Off, choice::<LimitsMode>();
         /// The caps to go back to, while they are raised.
-        state_file "state_file": PathBuf = "/var/lib/sjp/limits.json".into(), Kind::Path, NotYet;
+        state_file "state_file": PathBuf = "/var/lib/sjp/limits.json".into(), Kind::Path;
         /// Raised caps.
-        ceiling "ceiling": f64 = 2.0, number("times the cap", 1.0, 100.0), NotYet;
-        /// Idle share of the placeable capacity that is needed.
-        min_idle_share "min_idle_share": f64 = 0.25, number("share", 0.0, 1.0), NotYet;
+        ceiling "ceiling": f64 = 2.0, number("times the cap", 1.0, 100.0);
+        /// Idle share of the placeable capacity that is needed before anything is done.
+        min_idle_share "min_idle_share": f64 = 0.25, number("share", 0.0, 1.0);
         /// Unpinned jobs that wait for room use up the idle share.
-        count_pending "count_pending": bool = false, Kind::Switch, NotYet;
+        count_pending "count_pending": bool = false, Kind::Switch;
         /// A pulse ends early when the idle share falls below this.
-        lower_below "lower_below": f64 = 0.10, number("share", 0.0, 1.0), NotYet;
+        lower_below "lower_below": f64 = 0.10, number("share", 0.0, 1.0);
         /// Checks in a row before a pulse.
-        hysteresis "hysteresis": u32 = 5, Kind::Count { unit: "checks", min: 1, max: 10_000 }, NotYet;
+        hysteresis "hysteresis": u32 = 5, Kind::Count { unit: "checks", min: 1, max: 10_000 };
         /// Length of a pulse.
-        pulse_seconds "pulse_seconds": Duration = secs(60), seconds(1.0, DAY), NotYet;
+        pulse_seconds "pulse_seconds": Duration = secs(60), seconds(1.0, DAY);
         /// Rest after a pulse, or after a job came back from the flex QOS.
-        cooldown_seconds "cooldown_seconds": Duration = secs(300), seconds(0.0, 30.0 * DAY), NotYet;
+        cooldown_seconds "cooldown_seconds": Duration = secs(300), seconds(0.0, 30.0 * DAY);
         /// The flex QOS.
-        flex_qos_name "flex_qos_name": String = "flex".into(), Kind::Name, NotYet;
+        flex_qos_name "flex_qos_name": String = "flex".into(), Kind::Name;
         /// A moved job that still waits after this goes back to its own QOS.
-        flex_revert_after "flex_revert_after": Duration = secs(60), seconds(1.0, 30.0 * DAY), NotYet;
+        flex_revert_after "flex_revert_after": Duration = secs(60), seconds(1.0, 30.0 * DAY);
     }
 
     /// Keep part of the fat partitions from long light jobs, as much as heavy

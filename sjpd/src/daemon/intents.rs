@@ -60,7 +60,9 @@ pub fn action_of(intent: Intent, job: &Job) -> Action {
     }
 }
 
-fn update(job: &Job, set: Keys) -> Update {
+/// One update of a job; of an array, of the tasks that wait.
+#[must_use]
+pub fn update(job: &Job, set: Keys) -> Update {
     match (&job.task_ids, job.array_id) {
         (Some(tasks), Some(id)) => Update::Tasks { id, tasks: tasks.clone(), set },
         _ => Update::Job { id: job.id, set },

@@ -2,6 +2,7 @@
 //! signals come to it as messages.
 
 mod intents;
+pub(crate) mod limits;
 mod marks;
 mod observe;
 mod once;
@@ -33,6 +34,7 @@ use crate::logging::LogLevel;
 use crate::notify::Notify;
 use crate::ports::Cluster;
 use crate::status::Status;
+use limits::Limits;
 use observe::Observer;
 use reads::Reads;
 use sjp_core::config::{Mode, Policy};
@@ -113,6 +115,7 @@ pub async fn run<C: Cluster, A: Actuator>(
     let (hands, mut reports) = actuator::start(setup.actuator.clone(), journal.clone(), tempo);
     let actuator = setup.actuator;
     let now = Instant::now();
+    let (limits, wrong_record) = Limits::new(&setup.config, now);
     let mut daemon = Daemon {
         reads: Reads::new(setup.cluster, &setup.config),
         source: setup.source,
@@ -127,6 +130,7 @@ pub async fn run<C: Cluster, A: Actuator>(
         world: World::new(),
         table,
         waiting: Waiting::new(started),
+        limits,
         observer: Observer::new(started),
         marked: placements::Marked::default(),
         hands,
@@ -139,6 +143,11 @@ pub async fn run<C: Cluster, A: Actuator>(
         wrote: now,
     };
     daemon.begin(started, &setup.notices);
+    if let Some(wrong) = wrong_record {
+        tracing::error!("{wrong}");
+        daemon.status.trouble(started, "caps", wrong.as_str());
+        daemon.journal.write(&Entry::new("caps", wrong).with("warning", true));
+    }
     loop {
         let now = Instant::now();
         daemon.notify.alive(now);
@@ -196,6 +205,7 @@ struct Daemon<C> {
     world: World,
     table: Table,
     waiting: Waiting,
+    limits: Limits,
     observer: Observer,
     marked: placements::Marked,
     hands: Hands,
@@ -270,6 +280,7 @@ impl<C: Cluster> Daemon<C> {
             tracing::warn!("[general] state_dir changes with a restart only; {stays} stays");
             config.general.state_dir.clone_from(&self.config.general.state_dir);
         }
+        let limits_before = self.config.limits.mode;
         let before = mode_word(self.config.general.mode);
         let mode = mode_word(config.general.mode);
         self.journal.reopen(&journal_paths(&config));
@@ -287,6 +298,7 @@ impl<C: Cluster> Daemon<C> {
         let stance = self.stance();
         self.config = config;
         let leaves = stance == Stance::Act && self.stance() == Stance::Undo;
+        self.limits_settings_changed(limits_before, Instant::now());
         let words = if before == mode {
             format!("settings read again; mode {mode}")
         } else {

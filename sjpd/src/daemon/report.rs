@@ -1,11 +1,12 @@
 //! What the status file says of a running daemon.
 
 use super::Daemon;
+use super::limits::caps_words;
 use super::stance::Standing;
 use super::world::unix_now;
-use crate::config::{Notice, Source};
+use crate::config::{LimitsMode, Notice, Source};
 use crate::ports::{Cluster, Kind};
-use crate::status::{FORMAT, LogState, Poll, Status, process_start};
+use crate::status::{FORMAT, LogState, Poll, RaisedCaps, Status, process_start};
 use sjp_core::cluster::JobState;
 
 /// The status of a run that has just begun.
@@ -29,10 +30,12 @@ pub fn first(started: f64, source: &Source, notices: &[Notice]) -> Status {
 pub fn fill<C: Cluster>(daemon: &mut Daemon<C>) {
     let polls = [Kind::Nodes, Kind::Queue, Kind::Config, Kind::Reservations, Kind::Qos]
         .map(|kind| poll(daemon, kind));
+    let database = [Kind::Associations, Kind::Limits].map(|kind| poll(daemon, kind));
     let status = &mut daemon.status;
     let [nodes, queue, config, reservations, qos] = polls;
     (status.nodes, status.queue, status.config) = (nodes, queue, config);
     (status.reservations, status.qos) = (reservations, qos);
+    [status.associations, status.qos_limits] = database;
     status.written = unix_now();
     status.mode = super::mode_word(daemon.policy.mode).to_owned();
     status.dry_run = daemon.dry_run;
@@ -66,6 +69,7 @@ pub fn fill<C: Cluster>(daemon: &mut Daemon<C>) {
     status.pins.released = daemon.waiting.released();
     status.pins.overdue = daemon.waiting.overdue() as u64;
     status.waits = daemon.waiting.counts();
+    status.limits = limits(&daemon.limits, daemon.config.limits.mode);
     let publisher = daemon.table.publisher();
     status.table.bytes = publisher.bytes() as u64;
     status.table.node_capacity = publisher.capacity().nodes.into();
@@ -75,6 +79,28 @@ pub fn fill<C: Cluster>(daemon: &mut Daemon<C>) {
     let (json, text) = daemon.journal.states();
     status.log = LogState { path: Some(daemon.config.general.log_file.clone()), ..json };
     status.text_log = LogState { path: daemon.config.general.text_log.0.clone(), ..text };
+}
+
+fn limits(limits: &super::limits::Limits, mode: LimitsMode) -> crate::status::Limits {
+    let counts = limits.counts();
+    let raised = limits.raised().iter().map(|(qos, r)| RaisedCaps {
+        qos: qos.clone(),
+        base: caps_words(r.base),
+        raised: caps_words(r.raised),
+        since: r.at,
+    });
+    crate::status::Limits {
+        mode: mode.word().to_owned(),
+        held: counts.held,
+        idle: counts.idle,
+        in_flex: counts.in_flex,
+        moved: counts.moved,
+        returned: counts.returned,
+        denied: limits.denied() as u64,
+        pulses: counts.pulses,
+        lowered: counts.lowered,
+        raised: raised.collect(),
+    }
 }
 
 fn poll<C: Cluster>(daemon: &Daemon<C>, kind: Kind) -> Poll {

@@ -17,6 +17,10 @@ impl<C: Cluster> Daemon<C> {
             self.waiting.due_is_seen_to();
             self.reads.hasten(Kind::Queue, now);
         }
+        if self.limits.due(&self.config).is_some_and(|due| due <= now) {
+            self.limits.due_is_seen_to();
+            self.reads.hasten(Kind::Queue, now);
+        }
         // How the queue and accounting are read depends on Slurm's settings.
         let configured = self.world.asked(Kind::Config).is_some();
         for kind in Kind::ALL.into_iter().filter(|&k| configured || !needs_config(k)) {
@@ -28,6 +32,10 @@ impl<C: Cluster> Daemon<C> {
             if wanted && self.reads.ready(kind, now) {
                 self.reads.start(kind, now, Vec::new());
             }
+        }
+        if configured && self.limits.wants_caps() && self.reads.ready(Kind::Limits, now) {
+            self.limits.caps_asked();
+            self.reads.start(Kind::Limits, now, Vec::new());
         }
         if !self.wanted.is_empty() && self.reads.ready(Kind::Marks, now) {
             let wanted = std::mem::take(&mut self.wanted);
@@ -41,12 +49,13 @@ impl<C: Cluster> Daemon<C> {
         let configured = self.world.asked(Kind::Config).is_some();
         let due = self.reads.next(now, |kind| match kind {
             Kind::Marks => !self.wanted.is_empty(),
-            Kind::Limits => false,
             Kind::Controller => self.asks_for_controller(),
+            Kind::Limits => configured && self.limits.wants_caps(),
             kind => configured || !needs_config(kind),
         });
         let alive = self.notify.next(now);
-        [due, alive, self.waiting.due()].into_iter().flatten().fold(beat, Instant::min)
+        let limits = self.limits.due(&self.config);
+        [due, alive, self.waiting.due(), limits].into_iter().flatten().fold(beat, Instant::min)
     }
 
     /// Once a second: a sign of life and the status, whatever the readings do.
@@ -115,6 +124,7 @@ impl<C: Cluster> Daemon<C> {
                 let asked = self.world.asked(Kind::Queue).map_or(0.0, |a| a.unix);
                 self.waiting.see_queue(&self.world.jobs, asked);
                 self.look_after_waiting(now);
+                self.look_after_limits(now);
             }
             Kind::Marks => self.look_after_waiting(now),
             Kind::Controller => self.take_standing(now),
@@ -129,8 +139,9 @@ impl<C: Cluster> Daemon<C> {
                     }
                 }
             }
-            Kind::Limits => {}
-            Kind::Partitions | Kind::Reservations | Kind::Qos | Kind::Associations => {}
+            Kind::Limits => self.caps_read(now),
+            Kind::Associations => self.associations_read(),
+            Kind::Partitions | Kind::Reservations | Kind::Qos => {}
         }
     }
 
@@ -264,7 +275,8 @@ impl<C: Cluster> Daemon<C> {
     /// The hands report.
     pub(super) fn reported(&mut self, report: &Report) {
         let now = Instant::now();
-        if let Some(error) = self.waiting.reported(report, unix_now(), now) {
+        let of_qos = self.limits_reported(report, now);
+        if let Some(error) = self.waiting.reported(report, unix_now(), now).or(of_qos) {
             let what = format!("{} of {}", report.action.kind, report.action.target);
             tracing::warn!("{what}: {error}");
             self.status.trouble(unix_now(), what, error);

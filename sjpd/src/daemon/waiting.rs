@@ -191,6 +191,19 @@ impl Waiting {
         plan
     }
 
+    /// Pending jobs of sjp's that may be changed now, with their marks.
+    #[must_use]
+    pub fn ours<'a>(&'a self, jobs: &'a [Job], now: Instant) -> Vec<OneWaiting<'a>> {
+        self.book.ours(jobs, now).map(|(job, mark)| OneWaiting { job, mark }).collect()
+    }
+
+    /// An action that somebody else planned is handed over.
+    pub fn begin(&mut self, action: &Action) {
+        if let Some(job) = action.job() {
+            self.book.begin(job);
+        }
+    }
+
     /// When the queue is to be read again for what is then due: it is decided on a
     /// fresh queue.
     #[must_use]
