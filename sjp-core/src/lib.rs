@@ -22,5 +22,6 @@ pub mod promises;
 pub mod publication;
 pub mod publish;
 pub mod request;
+pub mod undo;
 pub mod units;
 pub mod waiting;

@@ -153,7 +153,7 @@ impl Settings {
 
 /// A job of sjp's as it asks to be placed now: by what the queue shows, and by
 /// what its mark says it came with.
-fn request<'a>(job: &'a Job, mark: &Mark, named: Option<&'a str>) -> JobRequest<'a> {
+pub(crate) fn request<'a>(job: &'a Job, mark: &Mark, named: Option<&'a str>) -> JobRequest<'a> {
     let mut request = JobRequest::queued(job, "", named);
     let pinned_once = ["pin", "from", "released"].iter().any(|key| mark.get(key).is_some());
     if pinned_once {
@@ -172,7 +172,7 @@ fn request<'a>(job: &'a Job, mark: &Mark, named: Option<&'a str>) -> JobRequest<
 
 /// The partitions that sjp may set for this job, by index: those open to all,
 /// and those that the mark says it got before. sjpd does not know groups.
-fn permitted(roster: &Roster, mark: &Mark) -> Vec<bool> {
+pub(crate) fn permitted(roster: &Roster, mark: &Mark) -> Vec<bool> {
     let set: Vec<String> =
         ["from", "placed", "open"].iter().flat_map(|key| mark.list(key)).collect();
     let may =
@@ -205,7 +205,7 @@ fn own_partitions<'a>(job: &'a Job, from: &'a [String]) -> &'a [String] {
 }
 
 /// Whether two lists hold the same names, in whatever order.
-fn same(a: &[String], b: &[String]) -> bool {
+pub(crate) fn same(a: &[String], b: &[String]) -> bool {
     let within = |a: &[String], b: &[String]| a.iter().all(|name| b.contains(name));
     within(a, b) && within(b, a)
 }

@@ -1,0 +1,199 @@
+//! Taking back what sjp did to a waiting job, so that nothing of it stands.
+//!
+//! A pin comes off, the partitions become those that the job named before sjp
+//! placed it (or, where it named none, the default one), a QOS given for flex goes
+//! back, and the mark goes; the site's own text in the AdminComment stays. What
+//! somebody else has chosen since is left alone: such a job loses its mark only.
+//!
+//! No job ends up worse off: a partition is given back only where it would take
+//! the job ([`eligible::accepts`]). Where none would, the partitions that sjp chose
+//! stay. Each step leaves the job such that the next plan goes on from there.
+
+use crate::cluster::{Job, JobState};
+use crate::eligible;
+use crate::mark::Mark;
+use crate::publication::Roster;
+use crate::waiting::standing::{self, Standing};
+use crate::waiting::{Waiting, permitted, request, same};
+
+/// What is taken back from one job. The steps are to be made in this order: the
+/// node; the partitions, with what the mark is then; the QOS, with the AdminComment
+/// that is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undo {
+    /// Job id.
+    pub job: u32,
+    /// The node whose pin comes off.
+    pub unpin: Option<String>,
+    /// The partitions it gets; empty: they stay.
+    pub partitions: Vec<String>,
+    /// Why it does not get the partitions it came with.
+    pub stays: Option<String>,
+    /// The AdminComment together with the partitions: while the QOS is still to go
+    /// back, a mark that says so.
+    pub comment: String,
+    /// The QOS that goes back.
+    pub qos: Option<QosBack>,
+}
+
+/// A QOS that goes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QosBack {
+    /// The one it leaves.
+    pub flex: String,
+    /// The one it gets.
+    pub own: String,
+    /// The AdminComment together with it.
+    pub comment: String,
+}
+
+impl Undo {
+    /// In words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let mut parts = Vec::with_capacity(4);
+        if let Some(node) = &self.unpin {
+            parts.push(format!("pin to {node} off"));
+        }
+        if !self.partitions.is_empty() {
+            parts.push(format!("back to {}", self.partitions.join(",")));
+        }
+        if let Some(why) = &self.stays {
+            parts.push(why.clone());
+        }
+        if let Some(qos) = &self.qos {
+            parts.push(format!("QOS {} back to {}", qos.flex, qos.own));
+        }
+        parts.push("mark off".to_owned());
+        parts.join(", ")
+    }
+}
+
+/// Everything that is to be taken back from the pending jobs among `marked`.
+#[must_use]
+pub fn plan(roster: &Roster, marked: &[Waiting<'_>]) -> Vec<Undo> {
+    marked.iter().filter(|w| w.job.state == JobState::Pending).map(|w| one(roster, w)).collect()
+}
+
+fn one(roster: &Roster, w: &Waiting<'_>) -> Undo {
+    let (job, mark) = (w.job, w.mark);
+    let own_qos = own_qos(job, mark);
+    let standing = standing::of(job, mark, roster);
+    let pin = mark.get("pin").map(str::to_owned);
+    let (unpin, ours) = match standing {
+        Standing::Ours => (pin, true),
+        Standing::Half => (None, true),
+        Standing::Changed { unpin } => (pin.filter(|_| unpin), false),
+        Standing::Unplaced => (None, false),
+    };
+    let (mut partitions, mut stays) = (Vec::new(), None);
+    if ours {
+        match before(roster, job, mark, own_qos.map(|(own, _)| own)) {
+            Ok(list) => partitions = list,
+            Err(why) => {
+                // Without the pin's narrowing, what sjp chose for it.
+                partitions = mark.list("from");
+                let list = if partitions.is_empty() { &job.partitions } else { &partitions };
+                stays = Some(format!("stays in {}: {why}", list.join(",")));
+            }
+        }
+        if same(&partitions, &job.partitions) {
+            partitions.clear();
+        }
+    }
+    let comment = match own_qos {
+        Some(_) => mark.let_go(),
+        None => mark.before.clone(),
+    };
+    let qos = own_qos.map(|(own, flex)| QosBack {
+        flex: flex.to_owned(),
+        own: own.to_owned(),
+        comment: mark.before.clone(),
+    });
+    Undo { job: job.id, unpin, partitions, stays, comment, qos }
+}
+
+/// The QOS that the job had, and the one that sjp gave it, where it still has that.
+fn own_qos<'m>(job: &Job, mark: &'m Mark) -> Option<(&'m str, &'m str)> {
+    let (own, flex) = mark.get("qos")?.split_once('>')?;
+    (!own.is_empty() && !flex.is_empty() && job.qos.eq_ignore_ascii_case(flex))
+        .then_some((own, flex))
+}
+
+/// The partitions that the job goes back to: of those it named, the ones that
+/// would take it; the default one where it named none.
+fn before(
+    roster: &Roster,
+    job: &Job,
+    mark: &Mark,
+    own_qos: Option<&str>,
+) -> Result<Vec<String>, String> {
+    let named = mark.original();
+    let list: Vec<u16> = (0..)
+        .zip(&roster.partitions)
+        .filter(
+            |(_, rule)| if named.is_empty() { rule.default } else { named.contains(&rule.name) },
+        )
+        .map(|(index, _)| index)
+        .collect();
+    let whose = if named.is_empty() {
+        "the default partition".to_owned()
+    } else {
+        format!("{}, which it named", named.join(","))
+    };
+    if list.is_empty() {
+        return Err(format!("there is no {whose}"));
+    }
+    let text = named.join(",");
+    let mut request = request(job, mark, Some(text.as_str()).filter(|t| !t.is_empty()));
+    if own_qos.is_some() {
+        request.qos = own_qos;
+    }
+    let node = match job.req_nodes.as_slice() {
+        [only] if mark.has("own", "nodes") => roster.nodes.find(only),
+        [] => None,
+        _ if mark.has("own", "nodes") => return Err("it names nodes of its own".to_owned()),
+        _ => None,
+    };
+    let node = node.and_then(|n| u32::try_from(n).ok());
+    let mut may = permitted(roster, mark);
+    // What Slurm itself had put a skipped job into.
+    let had = mark.list("had");
+    for (may, rule) in may.iter_mut().zip(&roster.partitions) {
+        *may |= had.contains(&rule.name);
+    }
+    let mut because = None;
+    let mut takes = |index: &u16| {
+        let Some(rule) = roster.partitions.get(usize::from(*index)) else { return false };
+        let named = Some(list.as_slice());
+        match eligible::accepts(roster, *index, rule, &request, Some(&may), named, node) {
+            Ok(_) => true,
+            Err(why) => {
+                because.get_or_insert(why);
+                false
+            }
+        }
+    };
+    let mut back: Vec<u16> = list.iter().copied().filter(&mut takes).collect();
+    // In the order in which the job named them.
+    let rank = |index: &u16| {
+        let rule = roster.partitions.get(usize::from(*index));
+        rule.and_then(|rule| named.iter().position(|n| *n == rule.name))
+    };
+    back.sort_by_key(rank);
+    let names: Vec<String> = back
+        .iter()
+        .filter_map(|&i| roster.partitions.get(usize::from(i)))
+        .map(|rule| rule.name.clone())
+        .collect();
+    match because {
+        Some(why) if names.is_empty() => Err(format!("not back to {whose}: {why}")),
+        _ if names.len() > 1 && eligible::one_partition_only(roster, &request) => {
+            Err(format!("not back to {whose}: Slurm takes one partition only for its user"))
+        }
+        _ => Ok(names),
+    }
+}
+
+#[cfg(test)]
+mod tests;
