@@ -15,3 +15,4 @@ pub mod ports;
 pub mod slurm;
 pub mod start;
 pub mod status;
+pub mod undo;

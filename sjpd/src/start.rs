@@ -24,6 +24,9 @@ pub fn main(args: &SjpdArgs) -> Exit {
             return Exit::Config;
         }
     };
+    if args.undo {
+        return crate::undo::main(&args.source(), args.dry_run, false);
+    }
     if args.check_config || args.print_config {
         return show(args, &config, &notices);
     }

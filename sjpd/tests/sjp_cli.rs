@@ -36,7 +36,7 @@ fn help_is_as_recorded() {
     let mut sjp = SjpArgs::command().term_width(90);
     sjp.build();
     is_recorded("sjp.txt", &sjp.render_long_help().to_string());
-    for name in ["status", "table", "place", "parse"] {
+    for name in ["status", "table", "place", "parse", "undo"] {
         let sub = sjp.find_subcommand_mut(name).unwrap();
         is_recorded(&format!("sjp-{name}.txt"), &sub.render_long_help().to_string());
     }
@@ -102,6 +102,7 @@ fn manual_pages_are_written() {
         ("sjp-table.1", ".TH sjp-table 1 \"\" \"sjp "),
         ("sjp-place.1", ".TH sjp-place 1 \"\" \"sjp "),
         ("sjp-parse.1", ".TH sjp-parse 1 \"\" \"sjp "),
+        ("sjp-undo.1", ".TH sjp-undo 1 \"\" \"sjp "),
         ("sjpd.8", ".TH sjpd 8 \"\" \"sjp "),
         ("sjp.toml.5", ".TH sjp.toml 5"),
     ] {

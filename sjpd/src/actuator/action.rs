@@ -86,7 +86,7 @@ impl fmt::Display for ActionKind {
 }
 
 /// What an action changes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// A job, by its raw id (of an array: its pending tasks).
     Job(u32),

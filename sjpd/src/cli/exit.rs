@@ -36,21 +36,30 @@ impl From<Exit> for ExitCode {
 /// What the codes of `sjp` mean, for help and manual.
 pub const SJP_CODES: &[(Exit, &str)] = &[
     (Exit::Ok, "status: all well; place: there is a place; else: answered"),
-    (Exit::Warning, "status: works, but wants a look; parse: some records unreadable"),
+    (
+        Exit::Warning,
+        "status: works, but wants a look; parse: some records unreadable; undo: something is left",
+    ),
     (Exit::Critical, "status: sjp places nothing; place: no place; table: no table or node"),
     (Exit::Unknown, "status: cannot tell"),
     (Exit::Usage, "the command line is wrong"),
     (Exit::Input, "parse: nothing could be read"),
-    (Exit::NoRights, "no rights to read the table (root and SlurmUser have them)"),
+    (Exit::Held, "undo: an sjpd in mode enforce runs, or another host's acts"),
+    (Exit::NoRights, "no rights to read the table, or to undo (root and SlurmUser have them)"),
     (Exit::Config, "the settings are wrong"),
 ];
 
 /// What the codes of `sjpd` mean, for help and manual.
 pub const SJPD_CODES: &[(Exit, &str)] = &[
     (Exit::Ok, "stopped as asked; with --check-config: the settings are right"),
-    (Exit::Warning, "stopped by an error, which is logged; with --once: not all could be read"),
+    (
+        Exit::Warning,
+        "stopped by an error, which is logged; with --once: not all could be read; with --undo: \
+         something is left",
+    ),
     (Exit::Usage, "the command line is wrong"),
-    (Exit::Held, "another sjpd holds the state folder"),
+    (Exit::Held, "another sjpd holds the state folder; with --undo: one that acts runs"),
+    (Exit::NoRights, "with --undo: neither root nor SlurmUser"),
     (Exit::Config, "the settings are wrong"),
 ];
 

@@ -8,7 +8,7 @@ mod sjpd;
 
 pub use exit::{Exit, SJP_CODES, SJPD_CODES};
 pub use generate::{completions, manuals, sample};
-pub use sjp::{Generate, ParseArgs, PlaceArgs, SjpArgs, SjpCommand, TableArgs};
+pub use sjp::{Generate, ParseArgs, PlaceArgs, SjpArgs, SjpCommand, TableArgs, UndoArgs};
 pub use sjpd::SjpdArgs;
 
 use clap::{CommandFactory, FromArgMatches, Parser};

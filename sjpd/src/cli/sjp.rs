@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Shows what sjp does on this cluster, and what it would do
 ///
-/// Reads what sjpd publishes. Changes nothing.
+/// Reads what sjpd publishes. Only `sjp undo` changes anything.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "sjp",
@@ -67,6 +67,16 @@ pub enum SjpCommand {
     /// JSON. Times without a zone are taken as local (TZ). Unreadable records
     /// are listed as errors; the good ones are kept.
     Parse(ParseArgs),
+
+    /// Take back every change of sjp's that still stands on waiting jobs
+    ///
+    /// Pins come off, partitions become those that the job named (else the default
+    /// one) where they would take it, a QOS given for flex goes back, and the mark in
+    /// the AdminComment goes. What somebody else has changed since stays. The same as
+    /// sjpd --undo: as root or SlurmUser, on the host of the slurmctld that acts, and not
+    /// while an sjpd runs in mode enforce, which would do it all again: switch it off
+    /// first ([general] disable_file or mode).
+    Undo(UndoArgs),
 
     /// Write manual pages, shell completions or the sample settings into a folder
     #[command(hide = true)]
@@ -152,6 +162,14 @@ pub struct PlaceArgs {
     /// Nodes the user excludes (a host list)
     #[arg(long, short = 'x', value_name = "NODES")]
     pub exclude: Option<String>,
+}
+
+/// `sjp undo`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct UndoArgs {
+    /// Say what would be undone, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `sjp parse`.

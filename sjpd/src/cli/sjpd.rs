@@ -36,6 +36,11 @@ pub struct SjpdArgs {
     #[arg(long, conflicts_with_all = ["check_config", "print_config"])]
     pub once: bool,
 
+    /// Take back every change of sjp's that still stands on waiting jobs, say what is done, and stop;
+    /// with --dry-run, only say it. Not while an sjpd runs in mode enforce
+    #[arg(long, conflicts_with_all = ["once", "check_config", "print_config"])]
+    pub undo: bool,
+
     /// Check the settings, tell all errors and notices, and stop
     #[arg(long, conflicts_with = "print_config")]
     pub check_config: bool,

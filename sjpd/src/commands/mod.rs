@@ -1,5 +1,5 @@
 //! The commands of `sjp`: each takes its arguments and the settings, and
-//! answers with text or JSON and an exit code. Nothing here changes anything.
+//! answers with text or JSON and an exit code. Only `undo` changes anything.
 
 mod live;
 mod parse;
@@ -12,6 +12,7 @@ use crate::cli::{self, Exit, Generate, SjpArgs, SjpCommand};
 use crate::config::Config;
 use serde_json::{Value, json};
 use std::io::{self, Write as _};
+pub use text::safe as one_line;
 
 /// What a command has to say.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +70,12 @@ pub fn answer(args: &SjpArgs) -> Answer {
         SjpCommand::Table(table) => with_config(&|config| table::answer(config, table, json)),
         SjpCommand::Place(job) => with_config(&|config| place::answer(config, job, json)),
         SjpCommand::Parse(what) => parse::answer(what, json),
+        // It takes its time, and says what it does as it does it.
+        SjpCommand::Undo(undo) => Answer {
+            exit: crate::undo::main(&args.source(), undo.dry_run, json),
+            out: String::new(),
+            err: String::new(),
+        },
         SjpCommand::Generate { what, dir } => {
             let done = match what {
                 Generate::Man => cli::manuals(dir),

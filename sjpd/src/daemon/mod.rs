@@ -15,6 +15,7 @@ mod rounds;
 mod stance;
 mod table;
 mod turn;
+mod undo;
 mod waiting;
 mod world;
 
@@ -24,6 +25,8 @@ mod fake;
 mod tests;
 
 pub use once::{Once, once};
+pub use stance::Standing;
+pub use undo::{Change, Refused, Undone, undo};
 pub use world::unix_now;
 
 use crate::actuator::{self, Actuator, Hands};
@@ -38,7 +41,7 @@ use limits::Limits;
 use observe::Observer;
 use reads::Reads;
 use sjp_core::config::{Mode, Policy};
-use stance::{Stance, Standing, policy, tempo};
+use stance::{Stance, policy, tempo};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -340,7 +343,8 @@ impl<C: Cluster> Daemon<C> {
 }
 
 /// Where the decision log goes, by the settings.
-fn journal_paths(config: &Config) -> JournalPaths {
+#[must_use]
+pub fn journal_paths(config: &Config) -> JournalPaths {
     JournalPaths {
         json: Some(config.general.log_file.clone()),
         text: config.general.text_log.0.clone(),

@@ -8,7 +8,8 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-pub use pulses::words as caps_words;
+pub use pulses::{SETTLE, words as caps_words};
+pub use record::{Record, read as read_record};
 
 use super::Daemon;
 use super::intents::update;
@@ -21,7 +22,6 @@ use crate::journal::Entry;
 use crate::ports::{Cluster, Kind};
 use access::Access;
 use pulses::{Orders, Pulses, Time};
-use record::Record;
 use sjp_core::cluster::Job;
 use sjp_core::config::Mode;
 use sjp_core::limits::flex::{self, Back, Foreign, Move, Scope};
@@ -281,6 +281,10 @@ impl<C: Cluster> Daemon<C> {
 
     /// The caps in the database were read.
     pub(super) fn caps_read(&mut self, now: Instant) {
+        // Another host's sjpd keeps the record.
+        if self.stance() == Stance::Watch {
+            return;
+        }
         let Some(asked) = self.world.asked(Kind::Limits) else { return };
         if self.stance() == Stance::Watch {
             return;

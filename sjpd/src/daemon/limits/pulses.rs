@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// A command that was begun may still be carried out this many seconds later,
 /// whatever became of it here: slurmdbd may have been busy.
-const SETTLE: i64 = 600;
+pub const SETTLE: i64 = 600;
 /// First rest after a failure; it doubles.
 const FIRST_REST: Duration = Duration::from_secs(30);
 /// Longest rest.

@@ -139,7 +139,11 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn read(path: &Path) -> io::Result<BTreeMap<String, Raised>> {
+/// What a record holds; nothing where there is none.
+///
+/// # Errors
+/// What the system said; `InvalidData` where it is no record.
+pub fn read(path: &Path) -> io::Result<BTreeMap<String, Raised>> {
     use std::io::Read as _;
     let file = match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
