@@ -154,7 +154,7 @@ fn slurm_itself(world: &World, say: &mut impl FnMut(bool, String)) {
     if !c.job_submit_plugins.iter().any(|p| p == "lua") {
         say(
             true,
-            "JobSubmitPlugins does not name lua: nothing asks sjp for a place; add job_submit/lua to slurm.conf"
+            "JobSubmitPlugins does not name lua: nothing asks sjp for a place; slurm.conf needs JobSubmitPlugins=lua"
                 .into(),
         );
     }
