@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::cluster::TestCluster;
 use crate::commands::FILL_JOB_NAME;
 
 /// Stands for the cluster's folder in the text of a job_submit.lua.
 pub const DIR_MARK: &str = "@DIR@";
+
+/// The job_submit.lua that sites install.
+const SHIPPED: &str = include_str!("../../lua/job_submit.lua");
 
 /// What the log lines of the tests' job_submit.lua begin with.
 const LOG_MARK: &str = "sjp-test: ";
@@ -83,6 +86,32 @@ end
 return slurm.SUCCESS
 "#
     )
+}
+
+/// The shipped job_submit.lua, with the paths of the throwaway cluster.
+///
+/// # Errors
+/// When its text does not have the places where the paths belong.
+pub fn shipped_job_submit() -> Result<String> {
+    let paths = [
+        ("/usr/lib/sjp/?.lua;/usr/local/lib/sjp/?.lua;", format!("{DIR_MARK}/sjp/?.lua;")),
+        (
+            "function slurm_job_submit(",
+            format!(
+                "if sjp then\n    sjp.config.state_dir = \"{DIR_MARK}/run\"\n    \
+                 sjp.config.disable_file = \"{DIR_MARK}/disable\"\nend\n\n\
+                 function slurm_job_submit("
+            ),
+        ),
+    ];
+    let mut text = SHIPPED.to_string();
+    for (from, to) in &paths {
+        if text.matches(from).count() != 1 {
+            bail!("lua/job_submit.lua does not have {from:?} once: adapt the test harness to it");
+        }
+        text = text.replace(from, to);
+    }
+    Ok(text)
 }
 
 /// What `sjp.place` answered for one submission.

@@ -307,3 +307,30 @@ pub(crate) fn append(path: &Path) -> Result<File> {
 pub(crate) fn read_lossy(path: &Path) -> String {
     std::fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
 }
+
+/// Clock ticks a second, in which /proc counts CPU time (USER_HZ on Linux).
+const TICKS: f64 = 100.0;
+
+/// CPU time that a process has used, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CpuSeconds {
+    /// The process itself.
+    pub own: f64,
+    /// The children that it has waited for.
+    pub children: f64,
+}
+
+/// CPU time of a process and of the children it has waited for.
+///
+/// # Errors
+/// When it has ended.
+pub fn cpu_seconds(pid: u32) -> Result<CpuSeconds> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    // The name in parentheses may hold blanks; what follows does not.
+    let fields = text.rsplit_once(')').with_context(|| format!("no name in {path}"))?.1;
+    let ticks: Vec<f64> =
+        fields.split_whitespace().map(|word| word.parse().unwrap_or(0.0)).collect();
+    let at = |i: usize| ticks.get(i).copied().unwrap_or(0.0) / TICKS;
+    Ok(CpuSeconds { own: at(11) + at(12), children: at(13) + at(14) })
+}

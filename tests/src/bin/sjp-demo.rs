@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use sjp_core::mark::Mark;
-use sjp_tests::{RunAs, Signal, Sjpd, TEST_USERS, TestCluster, wait_for};
+use sjp_tests::{RunAs, Signal, Sjpd, TEST_USERS, TestCluster, shipped_job_submit, wait_for};
 
 use pass::Pass;
 use report::Report;
@@ -100,7 +100,7 @@ fn run(json: bool) -> Result<()> {
     let progress = Progress(Instant::now());
     let mut report = Report::new(json);
     let asks = mix::asks();
-    let lua = mix::shipped_lua()?;
+    let lua = shipped_job_submit()?;
 
     progress.say("starting a Slurm cluster: slurmctld, 7 nodes");
     let made = missing_users()?;

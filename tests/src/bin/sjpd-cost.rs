@@ -12,13 +12,11 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use sjp_tests::{ClusterSpec, TestCluster};
+use sjp_tests::{ClusterSpec, TestCluster, cpu_seconds};
 
 /// Jobs of the stream that stay in the queue before they are cancelled, so that the
 /// queue keeps its length.
 const STREAM: usize = 100;
-/// Clock ticks a second, in which /proc counts CPU time (USER_HZ on Linux).
-const TICKS: f64 = 100.0;
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -45,7 +43,7 @@ fn main() -> Result<()> {
     sjpd.wait_ready()?;
     let pid = sjpd.pid();
 
-    let (begin, before) = (Instant::now(), cpu(pid)?);
+    let (begin, before) = (Instant::now(), cpu_seconds(pid)?);
     let mut stream = VecDeque::new();
     let mut submitted = 0u32;
     while begin.elapsed() < Duration::from_secs(seconds as u64) {
@@ -59,8 +57,8 @@ fn main() -> Result<()> {
             cluster.cmd("scancel", &[&old.to_string()])?;
         }
     }
-    let (took, after) = (begin.elapsed().as_secs_f64(), cpu(pid)?);
-    let share = |ticks: f64| 100.0 * ticks / TICKS / took;
+    let (took, after) = (begin.elapsed().as_secs_f64(), cpu_seconds(pid)?);
+    let share = |seconds: f64| 100.0 * seconds / took;
     println!(
         "Slurm {}, {nodes} nodes, {pending} pending jobs and {started} with nodes; {submitted} \
          submissions in {took:.0} s ({:.1} a second); load {}\n",
@@ -87,28 +85,6 @@ fn submit(cluster: &TestCluster, number: u32) -> Result<u32> {
         args.push("-H");
     }
     cluster.sbatch(&args)
-}
-
-/// CPU time in clock ticks.
-struct Cpu {
-    own: f64,
-    children: f64,
-}
-
-/// CPU time of a process and of the children it has waited for.
-fn cpu(pid: u32) -> Result<Cpu> {
-    let path = format!("/proc/{pid}/stat");
-    let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-    // The name in parentheses may hold blanks; what follows does not.
-    let fields: Vec<f64> = text
-        .rsplit_once(')')
-        .with_context(|| path.clone())?
-        .1
-        .split_whitespace()
-        .map(|word| word.parse().unwrap_or(0.0))
-        .collect();
-    let at = |i: usize| fields.get(i).copied().unwrap_or(0.0);
-    Ok(Cpu { own: at(11) + at(12), children: at(13) + at(14) })
 }
 
 /// The most memory a process has had, in kB.

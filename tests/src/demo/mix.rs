@@ -1,10 +1,6 @@
 //! The demo's cluster, what fills it, and the jobs that are submitted.
 
-use anyhow::{Result, bail};
-use sjp_tests::{ClusterSpec, DIR_MARK, NodeSpec};
-
-/// The job_submit.lua that sites install.
-const SHIPPED: &str = include_str!("../../../lua/job_submit.lua");
+use sjp_tests::{ClusterSpec, NodeSpec};
 
 /// A job_submit.lua that changes nothing: Slurm as it is without sjp.
 pub const PLAIN: &str = "function slurm_job_submit(job_desc, part_list, submit_uid)
@@ -48,32 +44,6 @@ pub fn cluster() -> ClusterSpec {
         .partition("gpu", "g01", "")
         .slurm_conf("SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,bf_interval=1")
         .job_submit_lua(PLAIN)
-}
-
-/// The shipped job_submit.lua, with the paths of the throwaway cluster.
-///
-/// # Errors
-/// When its text does not have the places where the paths belong.
-pub fn shipped_lua() -> Result<String> {
-    let paths = [
-        ("/usr/lib/sjp/?.lua;/usr/local/lib/sjp/?.lua;", format!("{DIR_MARK}/sjp/?.lua;")),
-        (
-            "function slurm_job_submit(",
-            format!(
-                "if sjp then\n    sjp.config.state_dir = \"{DIR_MARK}/run\"\n    \
-                 sjp.config.disable_file = \"{DIR_MARK}/disable\"\nend\n\n\
-                 function slurm_job_submit("
-            ),
-        ),
-    ];
-    let mut text = SHIPPED.to_string();
-    for (from, to) in &paths {
-        if text.matches(from).count() != 1 {
-            bail!("lua/job_submit.lua does not have {from:?} once: adapt the demo to it");
-        }
-        text = text.replace(from, to);
-    }
-    Ok(text)
 }
 
 /// One line of the job mix.
