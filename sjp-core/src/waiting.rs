@@ -13,6 +13,8 @@ pub mod standing;
 pub mod widen;
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 use crate::cluster::{Job, JobState};

@@ -44,6 +44,10 @@ struct Candidate<'a> {
     share: (u32, u32),
     /// Placed by nobody yet: skipped for want of room.
     skipped: bool,
+    /// It stays as it is, and takes the room that it has there: it was changed a
+    /// moment ago, is past its budget, or has lists of its own that the queue does
+    /// not show.
+    rests: bool,
 }
 
 /// Chooses again for every waiting job that could start if it had room.
@@ -84,15 +88,14 @@ fn candidate<'a>(
     settings: &Settings,
 ) -> Option<Candidate<'a>> {
     let (job, mark, now) = (w.job, w.mark, snapshot.input.now);
-    if !waits_for_room(job) || mark.get("widened").is_some() || mark.get("own").is_some() {
+    if !waits_for_room(job) {
         return None;
     }
-    if settings.widen && settings.past_budget(job, now) {
-        return None;
-    }
-    if mark.seconds("at").is_some_and(|at| now >= at && now - at < settings.interval) {
-        return None;
-    }
+    let changed = mark.seconds("at").filter(|&at| at <= now);
+    let rests = mark.get("widened").is_some()
+        || mark.get("own").is_some()
+        || (settings.widen && settings.past_budget(job, now))
+        || changed.is_some_and(|at| now - at < settings.interval);
     // A skipped job whose partitions are not what it named was changed since, by its
     // user or by the site's rules.
     let was = mark.list("was");
@@ -113,9 +116,10 @@ fn candidate<'a>(
     Some(Candidate {
         w: *w,
         pin: node.and_then(|n| u32::try_from(n).ok()),
-        waits: mark.get("eta").is_some(),
+        waits: mark.get("eta").is_some() && settings.wait_for_room,
         share: (cpus, u32::try_from(mem).unwrap_or(u32::MAX)),
         skipped,
+        rests,
     })
 }
 
@@ -202,7 +206,7 @@ impl<'s> Planner<'s> {
             return None;
         };
         if let Some(node) = c.pin
-            && survey.has_room_on(&ctx, scratch, node)
+            && (c.rests || survey.has_room_on(&ctx, scratch, node))
         {
             self.promise_pin(c);
             return None;
@@ -222,9 +226,13 @@ impl<'s> Planner<'s> {
             let opened = mark.get("open").is_some();
             let stays = here
                 && match opened {
+                    _ if c.rests => true,
                     true => placement.pin.is_none() && same(&admitted, &job.partitions),
                     false => admitted.iter().any(|name| job.partitions.contains(name)),
                 };
+            if c.rests && !here {
+                return None;
+            }
             // What it uses where it is; elsewhere, what it moves to.
             let claims = if stays && !opened {
                 let only: Vec<bool> = roster
@@ -250,11 +258,13 @@ impl<'s> Planner<'s> {
             let kind = if opened { Kind::Narrow } else { Kind::Move };
             return Some(self.to_room(c, kind, &placement, partitions));
         }
-        if c.skipped {
+        if c.skipped || c.rests {
             return None;
         }
         let open = survey.opened(&ctx, &request, scratch);
-        let pins = may_pin(&ctx, &request);
+        // Past its budget it waits for no single node any more.
+        let now = self.snapshot.input.now;
+        let pins = may_pin(&ctx, &request) && !self.settings.past_budget(job, now);
         let wait = self.future.as_ref().filter(|_| pins).and_then(|future| {
             let first = future.first(&ctx, &survey, scratch, &self.promises)?;
             let here = c

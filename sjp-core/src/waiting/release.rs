@@ -28,11 +28,13 @@ pub fn plan(
 pub fn due(w: &Waiting<'_>, settings: &Settings) -> Option<i64> {
     w.mark.get("pin")?;
     let since = waiting_since(w.job);
-    if w.mark.get("eta").is_some() && settings.wait_for_room {
-        return (!settings.widen).then(|| since.saturating_add(settings.budget(w.job)));
-    }
     let pinned = w.mark.seconds("at").map_or(since, |at| at.max(since));
-    Some(pinned.saturating_add(settings.release_after))
+    let over = pinned.saturating_add(settings.release_after);
+    if w.mark.get("eta").is_some() && settings.wait_for_room {
+        let budget = since.saturating_add(settings.budget(w.job));
+        return (!settings.widen).then_some(budget.max(over));
+    }
+    Some(over)
 }
 
 fn one(roster: &Roster, w: &Waiting<'_>, settings: &Settings, now: i64) -> Option<Intent> {

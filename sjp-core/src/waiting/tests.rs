@@ -310,6 +310,29 @@ fn moves_never_add_up_to_more_than_fits() {
 }
 
 #[test]
+fn who_moved_a_moment_ago_has_taken_the_room() {
+    let mut site = Site::new();
+    site.settings.open = false;
+    site.fill(&["s01", "s02"]);
+    for id in 1..=6 {
+        site.wait(id, 10, &["slim"], SLIM);
+    }
+    let first = site.recheck(NOW);
+    assert_eq!(first.len(), 2);
+    for intent in &first {
+        site.apply(intent);
+    }
+    for later in [1, 59, 60, 300] {
+        assert_eq!(site.recheck(NOW + later), [], "after {later} s");
+    }
+    // Nor is it there for others where a job may not be moved any more.
+    for job in site.jobs.iter_mut().filter(|j| j.partitions == ["fat"]) {
+        job.admin_comment = Some("sjp:placed=fat;own=exclude;job=8c,7.8G,1.0G/c;id=1".into());
+    }
+    assert_eq!(site.recheck(NOW + 300), []);
+}
+
+#[test]
 fn a_job_without_room_gets_every_partition_and_is_narrowed_when_it_can_start() {
     let mut site = Site::new();
     site.fill(&["s01", "s02", "f01"]);
@@ -353,6 +376,7 @@ fn a_pin_with_room_is_nobody_else_s() {
 fn jobs_that_could_not_start_anyway_are_left() {
     let mut site = Site::new();
     site.fill(&["s01", "s02"]);
+    // Of those that stay whatever happens, the ones in fat take the room there.
     for (id, reason) in (1..).zip([
         "Dependency",
         "BeginTime",

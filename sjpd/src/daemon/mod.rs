@@ -142,6 +142,7 @@ pub async fn run<C: Cluster, A: Actuator>(
         status: Status::default(),
         wanted: Vec::new(),
         ready: false,
+        looks_again: false,
         published: now,
         wrote: now,
     };
@@ -220,6 +221,8 @@ struct Daemon<C> {
     wanted: Vec<u32>,
     /// Whether a table has been published.
     ready: bool,
+    /// Whether waiting jobs are to be looked at with the next nodes.
+    looks_again: bool,
     /// When it last was.
     published: Instant,
     /// When the status was last written.

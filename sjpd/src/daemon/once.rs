@@ -6,7 +6,10 @@ use super::reads::Reads;
 use super::stance::{Standing, host_name, policy};
 use super::table::{plan_on, snapshot};
 use super::world::{Reading, World};
-use super::{waiting::Waiting, world::unix_now};
+use super::{
+    waiting::{Scope, Waiting},
+    world::unix_now,
+};
 use crate::config::{Active, Config};
 use crate::ports::{Cluster, Kind};
 use sjp_core::cluster::JobState;
@@ -105,7 +108,8 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
         let (roster, _) = snapshot(&world, &policy(config, me.dry_run, &standing));
         let ledger = Ledger::new();
         let on = plan_on(&world, &roster, &ledger, &[]);
-        let plan = waiting.plan(&on, unix_now(), Instant::now(), config, off);
+        let scope = if off { Scope::Undo } else { Scope::All };
+        let plan = waiting.plan(&on, unix_now(), Instant::now(), config, scope);
         once.actions = plan.actions.iter().map(|a| format!("{a}; {}", a.why)).collect();
     }
     once

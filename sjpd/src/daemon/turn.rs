@@ -2,6 +2,7 @@
 
 use super::reads::Arrival;
 use super::stance::Stance;
+use super::waiting::Scope;
 use super::world::{Reading, unix_now};
 use super::{BEAT, Daemon, placements, preflight, report, table};
 use crate::actuator::{Outcome, Report};
@@ -109,7 +110,9 @@ impl<C: Cluster> Daemon<C> {
     fn follow_up(&mut self, kind: Kind, now: Instant, boot: Option<String>, had_roster: bool) {
         match kind {
             Kind::Nodes => {
-                if self.ready {
+                if self.looks_again {
+                    self.look_after_waiting(now);
+                } else if self.ready {
                     self.publish();
                 }
                 // Other nodes than before: partitions and settings may be others too.
@@ -258,7 +261,14 @@ impl<C: Cluster> Daemon<C> {
         let Some(roster) = self.table.roster().cloned() else { return };
         let moving = self.waiting.moving();
         let snapshot = table::plan_on(&self.world, &roster, self.table.ledger(), &moving);
-        let plan = self.waiting.plan(&snapshot, unix, now, &self.config, off);
+        let asked = |kind| self.world.asked(kind).map_or(0.0, |a| a.unix);
+        let scope = match (off, asked(Kind::Nodes) >= asked(Kind::Queue)) {
+            (true, _) => Scope::Undo,
+            (false, true) => Scope::All,
+            (false, false) => Scope::Urgent,
+        };
+        self.looks_again = scope == Scope::Urgent;
+        let plan = self.waiting.plan(&snapshot, unix, now, &self.config, scope);
         if let Some(entry) = &plan.entry {
             self.journal.write(entry);
         }

@@ -45,6 +45,18 @@ struct OnTheMove {
     made: Option<f64>,
 }
 
+/// What is planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// What was done is taken back in its time, and nothing new is done.
+    Undo,
+    /// Nothing that depends on room: the nodes were asked for before the queue, and
+    /// may show room that jobs have taken which do not wait any more.
+    Urgent,
+    /// Everything.
+    All,
+}
+
 /// What is to be done now.
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -98,8 +110,8 @@ impl Waiting {
         self.skipped = skipped;
     }
 
-    /// The jobs whose marks are to be read now, at most `most`; `off` as for
-    /// [`Waiting::plan`].
+    /// The jobs whose marks are to be read now, at most `most`. `off`: nothing new is
+    /// done.
     #[must_use]
     pub fn wanted(
         &self,
@@ -120,21 +132,20 @@ impl Waiting {
         self.book.learn(asked, read, jobs);
     }
 
-    /// What is to be done now, on a queue that was just read. `off`: nothing new,
-    /// while what was done is taken back in its time.
+    /// What is to be done now, on a queue that was just read.
     pub fn plan(
         &mut self,
         snapshot: &Snapshot<'_>,
         unix: f64,
         now: Instant,
         config: &Config,
-        off: bool,
+        scope: Scope,
     ) -> Plan {
         let (roster, jobs) = (snapshot.roster, snapshot.input.jobs);
         let mut settings = settings_of(config);
         // Nobody moves a pin that waits for room: it goes like any other.
-        settings.wait_for_room &= !off;
-        settings.widen &= !off;
+        settings.wait_for_room &= scope != Scope::Undo;
+        settings.widen &= scope != Scope::Undo;
         let time = snapshot.input.now;
         let ours: Vec<OneWaiting<'_>> =
             self.book.ours(jobs, now).map(|(job, mark)| OneWaiting { job, mark }).collect();
@@ -163,7 +174,7 @@ impl Waiting {
             (at > unix).then_some(at - unix)
         };
         let soonest = ours.iter().filter_map(due).fold(f64::INFINITY, f64::min);
-        if !off {
+        if scope == Scope::All {
             let (batch, entry) = self.rounds.plan(snapshot, &rest, &settings, now, config);
             intents.extend(batch);
             plan.entry = entry;
@@ -394,7 +405,7 @@ mod tests {
             now: seconds(unix),
             extra: Extra::default(),
         };
-        waiting.plan(&Snapshot { roster: &roster, input }, unix, now, config, false).actions
+        waiting.plan(&Snapshot { roster: &roster, input }, unix, now, config, Scope::All).actions
     }
 
     /// Nothing is chosen again or widened: only marks of pins matter.
