@@ -94,7 +94,7 @@ fn calls(tampered: &Tampered, words: &str) -> usize {
 fn caps_are_raised_in_pulses_and_given_back() {
     let cluster = start();
     let tampered = cluster.tamper().unwrap();
-    let mut sjpd = cluster.start_sjpd(&settings(&tampered, 6, 3)).unwrap();
+    let mut sjpd = cluster.start_sjpd(&settings(&tampered, 5, 2)).unwrap();
     cluster.wait_placing().unwrap();
 
     // Raised, with what is set beside the CPUs kept; recorded before; given back.
@@ -112,8 +112,12 @@ fn caps_are_raised_in_pulses_and_given_back() {
     assert_eq!(before["qos"]["normal"]["base"]["user"], 4, "{before}");
     assert_eq!(before["qos"]["normal"]["raised"]["user"], 8, "{before}");
     cluster.wait_started(second).unwrap();
-    let status = cluster.sjp(&["status"]).unwrap().stdout;
-    assert!(status.contains("goes back to MaxTRESPU cpu=4"), "{status}");
+    wait_for(SOON, "sjp status says it", || {
+        let status = cluster.sjp(&["status"])?.stdout;
+        let says = status.contains("goes back to MaxTRESPU cpu=4");
+        Ok(if says { Ok(()) } else { Err(status) })
+    })
+    .unwrap();
     wait_caps(&cluster, &sjpd, 4);
     wait_no_record(&cluster);
     assert!(cluster.job(second).unwrap().has_nodes(), "it keeps what it got");
@@ -123,7 +127,7 @@ fn caps_are_raised_in_pulses_and_given_back() {
     wait_held(&cluster, third);
     let raises = calls(&tampered, "MaxTRESPerUser=cpu=8");
     let polls = || tampered.calls().iter().filter(|c| c.starts_with("squeue ")).count();
-    let till = polls() + 8;
+    let till = polls() + 5;
     wait_for(SOON, "some checks", || Ok(if polls() > till { Ok(()) } else { Err(polls()) }))
         .unwrap();
     assert_eq!(calls(&tampered, "MaxTRESPerUser=cpu=8"), raises);
@@ -154,7 +158,7 @@ fn crashes(cluster: &TestCluster, tampered: &Tampered, mut sjpd: Sjpd) -> Sjpd {
         assert_eq!(caps(cluster), capped_at(if after { 8 } else { 4 }));
         cancel(cluster, held);
         // Also where it is switched off by then.
-        let text = settings(tampered, 600, 3).replace("\"global\"", "\"off\"");
+        let text = settings(tampered, 600, 2).replace("\"global\"", "\"off\"");
         sjpd = cluster.start_sjpd(&text).unwrap();
         wait_caps(cluster, &sjpd, 4);
         if after {
@@ -162,20 +166,28 @@ fn crashes(cluster: &TestCluster, tampered: &Tampered, mut sjpd: Sjpd) -> Sjpd {
             let lower = cluster.events("lower").pop().unwrap();
             assert_eq!(lower["why"], "an earlier run of sjpd raised them", "{lower}");
             assert_eq!(sjpd.stop().unwrap(), 0);
-            sjpd = cluster.start_sjpd(&settings(tampered, 600, 3)).unwrap();
+            sjpd = cluster.start_sjpd(&settings(tampered, 600, 2)).unwrap();
         } else {
             // It may still be done for all sjpd knows: the record stays for a while.
             assert!(record(cluster).exists());
             assert_eq!(sjpd.stop().unwrap(), 0);
             std::fs::remove_file(record(cluster)).unwrap();
-            sjpd = cluster.start_sjpd(&settings(tampered, 600, 3)).unwrap();
+            sjpd = cluster.start_sjpd(&settings(tampered, 600, 2)).unwrap();
         }
     }
     sjpd
 }
 
-/// An admin sets the cap during a pulse; then the cluster fills up.
-fn admin(cluster: &TestCluster, tampered: &Tampered, sjpd: Sjpd) -> Sjpd {
+/// Stopped during a pulse. Then an admin sets the cap in one, and the cluster fills up.
+fn admin(cluster: &TestCluster, tampered: &Tampered, mut sjpd: Sjpd) -> Sjpd {
+    let second = submit(cluster, 4);
+    wait_caps(cluster, &sjpd, 8);
+    cluster.wait_started(second).unwrap();
+    assert_eq!(sjpd.stop().unwrap(), 0);
+    assert_eq!(caps(cluster), capped_at(4));
+    assert!(!record(cluster).exists());
+    cancel(cluster, second);
+    sjpd = cluster.start_sjpd(&settings(tampered, 600, 2)).unwrap();
     let second = submit(cluster, 4);
     wait_caps(cluster, &sjpd, 8);
     cluster.wait_started(second).unwrap();
@@ -207,7 +219,7 @@ fn admin(cluster: &TestCluster, tampered: &Tampered, sjpd: Sjpd) -> Sjpd {
     }
     sacctmgr(cluster, "modify qos normal set MaxTRESPerUser=cpu=4");
     assert_eq!(sjpd.stop().unwrap(), 0);
-    cluster.start_sjpd(&settings(tampered, 3, 3)).unwrap()
+    cluster.start_sjpd(&settings(tampered, 3, 2)).unwrap()
 }
 
 /// sacctmgr hangs, slurmdbd is away: nothing piles up, jobs are placed, and the caps

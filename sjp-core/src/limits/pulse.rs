@@ -124,6 +124,8 @@ pub enum Over {
     Off,
     /// It is of an earlier run.
     Earlier,
+    /// This run ends.
+    End,
 }
 
 /// What one check found.

@@ -180,7 +180,7 @@ pub async fn run<C: Cluster, A: Actuator>(
             Event::Clock => {}
         }
     }
-    daemon.stop(&state_dir).await;
+    daemon.stop(&state_dir, &mut reports).await;
     Ok(())
 }
 
@@ -328,11 +328,14 @@ impl<C: Cluster> Daemon<C> {
     }
 
     /// Ends everything.
-    async fn stop(mut self, state_dir: &Path) {
+    async fn stop(mut self, state_dir: &Path, reports: &mut mpsc::Receiver<actuator::Report>) {
         tracing::info!("stopping");
         self.notify.stopping();
         // First of all nobody may place by this table any more.
         self.table.close();
+        if tokio::time::timeout(LAST_CHANGE, self.give_caps_back(reports)).await.is_err() {
+            tracing::warn!("raised caps could not be given back in time: the next sjpd does it");
+        }
         self.reads.stop().await;
         self.hands.stop(LAST_CHANGE).await;
         match std::fs::remove_file(state_dir.join(crate::status::FILE)) {

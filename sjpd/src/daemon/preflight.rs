@@ -4,9 +4,12 @@
 use super::world::World;
 use crate::config::{Config, LimitsMode};
 use crate::journal::Entry;
+use crate::ports::Kind;
+use crate::slurm::accounting::Enforced;
 use sjp_core::config::Mode;
-use sjp_core::publication::Roster;
+use sjp_core::publication::{PartitionRule, Roster};
 use sjp_core::units::MemPer;
+use std::path::Path;
 
 /// The oldest and the newest Slurm release that the readers were held against.
 const TESTED: (u32, u32) = (2205, 2605);
@@ -42,6 +45,7 @@ pub fn findings(world: &World, roster: &Roster, config: &Config, me: &Me) -> Vec
     controllers(world, config, &mut say);
     memory(world, roster, &mut say);
     partitions(world, roster, &mut say);
+    limits(world, roster, config, me, &mut say);
     list
 }
 
@@ -274,6 +278,101 @@ fn partitions(world: &World, roster: &Roster, say: &mut impl FnMut(bool, String)
     say(usable == 0, format!("{usable} of {} nodes are usable", world.nodes.len()));
 }
 
+/// What `[limits]` needs of accounting.
+fn limits(
+    world: &World,
+    roster: &Roster,
+    config: &Config,
+    me: &Me,
+    say: &mut impl FnMut(bool, String),
+) {
+    let limits = &config.limits;
+    let mode = limits.mode.word();
+    if limits.mode == LimitsMode::Off || config.general.mode != Mode::Enforce {
+        return;
+    }
+    if !Enforced::from(&world.config).limits {
+        say(
+            true,
+            format!(
+                "[limits] mode {mode} has no effect: AccountingStorageEnforce has no limits, so that \
+                 no CPU cap of a QOS holds a job"
+            ),
+        );
+        return;
+    }
+    // Before QOS were read nothing can be said of them.
+    let known = world.asked(Kind::Qos).is_some();
+    let flex = limits.flex_qos_name.as_str();
+    if limits.mode == LimitsMode::Flex && known {
+        let here = world.qos.iter().any(|q| q.name.eq_ignore_ascii_case(flex));
+        if here {
+            say(
+                false,
+                format!(
+                    "moves jobs that only a CPU cap of their QOS holds to QOS {flex} and back, while \
+                     {:.0} % of the placeable capacity is idle",
+                    limits.min_idle_share * 100.0
+                ),
+            );
+        } else {
+            say(
+                true,
+                format!(
+                    "[limits] flex_qos_name: there is no QOS {flex}, so that no job moves; make it: \
+                     sacctmgr add qos {flex}"
+                ),
+            );
+        }
+        let refuse = |p: &&PartitionRule| p.open && !p.qos.admits(Some(flex));
+        let without: Vec<&str> =
+            roster.partitions.iter().filter(refuse).map(|p| p.name.as_str()).collect();
+        if here && !without.is_empty() {
+            let list = some(&without);
+            say(
+                false,
+                format!("jobs in {list} do not move: AllowQos or DenyQos leave QOS {flex} out"),
+            );
+        }
+    }
+    if limits.mode == LimitsMode::Global {
+        say(
+            false,
+            format!(
+                "raises the CPU caps of a QOS to {} times for {} s where only they hold jobs, while \
+                 {:.0} % of the placeable capacity is idle",
+                limits.ceiling,
+                limits.pulse_seconds.as_secs_f64(),
+                limits.min_idle_share * 100.0
+            ),
+        );
+        let (name, uid) = split_user(&world.config.slurm_user);
+        let slurm = uid.map_or_else(|| me.user.as_deref() == Some(name), |uid| uid == me.uid);
+        if me.uid != 0 && !slurm {
+            let user = me.user.clone().unwrap_or_else(|| me.uid.to_string());
+            say(
+                true,
+                format!(
+                    "sjpd runs as {user}, not as SlurmUser: slurmdbd lets it change caps only as an \
+                     Administrator: sacctmgr modify user {user} set adminlevel=Administrator"
+                ),
+            );
+        }
+        let dir = limits.state_file.parent().unwrap_or(Path::new("/"));
+        if let Err(error) = nix::unistd::access(dir, nix::unistd::AccessFlags::W_OK) {
+            say(
+                true,
+                format!(
+                    "[limits] state_file: {} cannot be written to ({}): no caps are raised, since \
+                     they could not be recorded",
+                    dir.display(),
+                    error.desc()
+                ),
+            );
+        }
+    }
+}
+
 /// A list that stays readable.
 fn some(names: &[&str]) -> String {
     const MOST: usize = 20;
@@ -286,6 +385,9 @@ fn some(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::world::Reading;
+    use crate::ports::Records;
+    use sjp_core::cluster::QosCaps;
     use sjp_core::cluster::{Node, Partition, SlurmConfig};
     use sjp_core::publish::{RosterInput, build_roster};
 
@@ -376,6 +478,40 @@ mod tests {
             let list = told(&world, &config, &me(uid));
             assert!(warnings(&list).iter().any(|w| w.contains(part)), "{part}: {list:?}");
         }
+    }
+
+    #[test]
+    fn what_limits_need_is_told() {
+        let with = |mode: LimitsMode, change: fn(&mut World, &mut Config)| {
+            let (mut world, mut config) = (world(), Config::default());
+            config.general.mode = Mode::Enforce;
+            config.limits.mode = mode;
+            config.limits.state_file = "/no-such-folder/limits.json".into();
+            world.config.accounting_enforce = vec!["limits".into()];
+            let storage = ("AccountingStorageType".into(), "accounting_storage/slurmdbd".into());
+            world.config.all.push(storage);
+            let asked = crate::daemon::world::Asked { mono_ns: 1, unix: 1.0 };
+            world.take(Reading::Qos(Records::default()), asked, std::time::Duration::ZERO);
+            change(&mut world, &mut config);
+            let list = told(&world, &config, &me(64030));
+            list.into_iter().map(|f| f.words).collect::<Vec<_>>().join("\n")
+        };
+        let flex = |w: &mut World, _: &mut Config| {
+            w.qos = vec![QosCaps { name: "flex".into(), ..QosCaps::default() }];
+            w.partitions[0].deny_qos = vec!["flex".into()];
+        };
+        use LimitsMode::{Flex, Global, Off};
+        let missing = with(Flex, |_, _| {});
+        assert!(missing.contains("there is no QOS flex"), "{missing}");
+        let found = with(Flex, flex);
+        assert!(found.contains("to QOS flex and back") && found.contains("jobs in batch do not"));
+        let none = with(Global, |w, _| w.config.accounting_enforce.clear());
+        assert!(none.contains("[limits] mode global has no effect"), "{none}");
+        let global = with(Global, |w, _| w.config.slurm_user = "other(5)".into());
+        assert!(global.contains("adminlevel=Administrator"), "{global}");
+        assert!(global.contains("/no-such-folder cannot be written to"), "{global}");
+        let off = with(Off, flex) + &with(Flex, |_, c| c.general.mode = Mode::Observe);
+        assert!(!off.contains("flex"), "{off}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The cluster behind Slurm's own commands: the runner that starts them, and
 //! the adapter that makes records of what they print.
 
-mod accounting;
+pub(crate) mod accounting;
 mod commands;
 mod heartbeat;
 pub mod runner;

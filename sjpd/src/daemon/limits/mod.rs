@@ -30,6 +30,7 @@ use sjp_core::limits::{Cap, Idle, Settings, View};
 use sjp_core::mark::Mark;
 use sjp_core::publish::build_rooms;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// Counts since sjpd started, and what the last check saw.
@@ -304,6 +305,37 @@ impl<C: Cluster> Daemon<C> {
         for action in actions {
             if !self.hands.order(action.clone()) {
                 self.limits.pulses.not_taken(&action);
+            }
+        }
+    }
+
+    /// sjpd ends: raised caps are given back. May take as long as sacctmgr does.
+    pub(super) async fn give_caps_back(&mut self, reports: &mut mpsc::Receiver<Report>) {
+        if self.limits.raised().is_empty() || self.stance() == Stance::Watch {
+            return;
+        }
+        self.reads.start(Kind::Limits, Instant::now(), Vec::new());
+        loop {
+            let joined = self.reads.arrival().await;
+            let arrival = self.reads.done(joined);
+            match (arrival.kind, arrival.result) {
+                (Kind::Limits, Ok(reading)) => {
+                    self.world.take(reading, arrival.asked, arrival.took);
+                    break;
+                }
+                (Kind::Limits, Err(error)) => {
+                    tracing::warn!("{error}; raised caps stay until the next sjpd");
+                    return;
+                }
+                _ => {}
+            }
+        }
+        self.limits.pulses.ends();
+        self.caps_read(Instant::now());
+        while self.limits.pulses.changing() {
+            let Some(report) = reports.recv().await else { return };
+            if let Some(error) = self.limits_reported(&report, Instant::now()) {
+                tracing::warn!("{}: {error}", report.action);
             }
         }
     }

@@ -76,6 +76,8 @@ pub struct Pulses {
     told: HashSet<String>,
     /// Whether the caps are to be read.
     wants: bool,
+    /// Whether sjpd ends.
+    ending: bool,
     idle: f64,
 }
 
@@ -96,6 +98,7 @@ impl Pulses {
             in_hand: HashSet::new(),
             resting: HashMap::new(),
             told: HashSet::new(),
+            ending: false,
             idle: 0.0,
         }
     }
@@ -159,6 +162,21 @@ impl Pulses {
         self.wanting.clear();
         self.over = self.record.qos().keys().map(|qos| (qos.clone(), Over::Off)).collect();
         self.over_by_themselves();
+    }
+
+    /// sjpd ends: all of them are over, and what is given back is forgotten.
+    pub fn ends(&mut self) {
+        self.ending = true;
+        self.check_off();
+        for over in self.over.values_mut() {
+            *over = Over::End;
+        }
+    }
+
+    /// Whether a change is under way.
+    #[must_use]
+    pub fn changing(&self) -> bool {
+        !self.in_hand.is_empty()
     }
 
     fn over_by_themselves(&mut self) {
@@ -244,6 +262,7 @@ impl Pulses {
             Over::Time(lasted) => format!("raised for {lasted} s"),
             Over::Busy(share) => format!("only {:.0} % idle", share * 100.0),
             Over::Off => "pulses are switched off".to_owned(),
+            Over::End => "sjpd ends".to_owned(),
             Over::Earlier => "an earlier run of sjpd raised them".to_owned(),
         };
         orders.actions.push(Action {
@@ -319,6 +338,9 @@ impl Pulses {
                 } else {
                     about.lowered = true;
                     self.memory.ended(qos, seconds);
+                }
+                if self.ending && !raise {
+                    self.forget(qos, &mut Orders::default());
                 }
                 self.wants = true;
                 None
