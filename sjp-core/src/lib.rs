@@ -22,6 +22,7 @@ pub mod promises;
 pub mod publication;
 pub mod publish;
 pub mod request;
+pub mod submission;
 pub mod undo;
 pub mod units;
 pub mod waiting;

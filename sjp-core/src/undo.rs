@@ -14,7 +14,7 @@ use crate::eligible;
 use crate::mark::Mark;
 use crate::publication::Roster;
 use crate::waiting::standing::{self, Standing};
-use crate::waiting::{Waiting, permitted, request, same};
+use crate::waiting::{Step, Waiting, permitted, request, same};
 
 /// What is taken back from one job. The steps are to be made in this order: the
 /// node; the partitions, with what the mark is then; the QOS, with the AdminComment
@@ -48,6 +48,36 @@ pub struct QosBack {
 }
 
 impl Undo {
+    /// The updates, in the order in which they are made: the node comes off first, by
+    /// itself, since some versions refuse partitions that do not hold it; mark and QOS
+    /// change together.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::with_capacity(3);
+        if self.unpin.is_some() {
+            steps.push(vec![("reqnodelist", String::new())]);
+        }
+        let mut set = Vec::with_capacity(2);
+        if !self.partitions.is_empty() {
+            set.push(("partition", self.partitions.join(",")));
+        }
+        // Where nothing but the QOS goes back, its update takes the mark off.
+        if self.qos.is_none() || !set.is_empty() || self.unpin.is_some() {
+            set.push(("admincomment", self.comment.clone()));
+            steps.push(set);
+        }
+        if let Some(qos) = &self.qos {
+            steps.push(vec![("qos", qos.own.clone()), ("admincomment", qos.comment.clone())]);
+        }
+        steps
+    }
+
+    /// The AdminComment after all of them.
+    #[must_use]
+    pub fn comment_after(&self) -> &str {
+        self.qos.as_ref().map_or(&self.comment, |qos| &qos.comment)
+    }
+
     /// In words.
     #[must_use]
     pub fn words(&self) -> String {

@@ -106,11 +106,37 @@ pub struct Intent {
     pub why: String,
 }
 
+/// Keys and values of one update of a job, as `scontrol update` takes them.
+pub type Step = Vec<(&'static str, String)>;
+
 impl Intent {
     /// How many updates of slurmctld it takes.
     #[must_use]
     pub fn updates(&self) -> usize {
         1 + usize::from(self.unpin)
+    }
+
+    /// The updates, in the order in which they are made.
+    ///
+    /// A node that is required goes first, by itself: some versions refuse
+    /// partitions that do not hold it. Partitions, the new node and the mark go
+    /// together, so that no moment shows one without the others.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::with_capacity(2);
+        if self.unpin {
+            steps.push(vec![("reqnodelist", String::new())]);
+        }
+        let mut set = Vec::with_capacity(3);
+        if !self.partitions.is_empty() {
+            set.push(("partition", self.partitions.join(",")));
+        }
+        if let Some(node) = &self.pin {
+            set.push(("reqnodelist", node.clone()));
+        }
+        set.push(("admincomment", self.comment.clone()));
+        steps.push(set);
+        steps
     }
 }
 

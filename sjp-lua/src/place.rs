@@ -9,13 +9,14 @@ use crate::config::Config;
 use crate::desc::Fields;
 use crate::failure::Failure;
 use crate::log;
-use crate::plan::{Order, Plan, Wants, claim, decide_on_table, pass_gates, settle};
+use crate::plan::{Order, Wants, claim, decide_on_table, pass_gates, settle};
 use crate::shared::Shared;
 use mlua::{Function, Lua, MultiValue, Value};
 use parking_lot::Mutex;
 use sjp_core::decision::Reason;
 use sjp_core::mark;
 use sjp_core::request::JobRequest;
+use sjp_core::submission::Submission;
 use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -180,9 +181,9 @@ impl Native {
             }
             other => other?,
         };
-        claim(&mut shared, config, &plan.claims, now_ns);
+        claim(&mut shared, config, &plan.change.claims, now_ns);
         drop(shared);
-        self.write_job(job_desc, &plan, &fields)?;
+        self.write_job(job_desc, &plan.change, &fields)?;
         Ok(plan.words)
     }
 
@@ -220,12 +221,17 @@ impl Native {
         }
     }
 
-    fn write_job(&self, job_desc: &Value, plan: &Plan, fields: &Fields) -> Result<(), Failure> {
+    fn write_job(
+        &self,
+        job_desc: &Value,
+        change: &Submission,
+        fields: &Fields,
+    ) -> Result<(), Failure> {
         let new = [
-            plan.partition.as_deref(),
-            plan.req_nodes.as_deref(),
-            plan.exc_nodes.as_deref(),
-            Some(plan.comment.as_str()),
+            change.partition.as_deref(),
+            change.req_nodes.as_deref(),
+            change.exc_nodes.as_deref(),
+            Some(change.comment.as_str()),
         ];
         self.write(job_desc, new, fields)
     }

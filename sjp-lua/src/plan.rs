@@ -6,23 +6,18 @@ use crate::desc::Fields;
 use crate::failure::Failure;
 use crate::place::{Call, Stop};
 use crate::shared::{Shared, Table};
-use sjp_core::config::{Mode, UserChoice};
+use sjp_core::config::Mode;
 use sjp_core::decision::{Placement, Reason};
 use sjp_core::mark;
 use sjp_core::place::{Context, choose, open};
 use sjp_core::publication::{Admit, Claim, PartitionRule, Roster};
 use sjp_core::request::JobRequest;
-use sjp_core::units::Limit;
+use sjp_core::submission::{Stamp, Submission, permit};
 use sjp_table::{MAX_TRIES, Meta, PushError, ReadError, TableView};
 
-/// What a placement changes, with names instead of indices.
+/// What a placement changes.
 pub(crate) struct Plan {
-    /// New values; `None`: the field stays.
-    pub(crate) partition: Option<String>,
-    pub(crate) req_nodes: Option<String>,
-    pub(crate) exc_nodes: Option<String>,
-    pub(crate) comment: String,
-    pub(crate) claims: Vec<Claim>,
+    pub(crate) change: Submission,
     /// For the log, where it is wanted.
     pub(crate) words: String,
 }
@@ -182,76 +177,22 @@ fn plan(
     })
 }
 
-/// Marks the partitions that part_list names.
-fn permit(roster: &Roster, names: &str, permitted: &mut Vec<bool>) {
-    permitted.clear();
-    permitted.resize(roster.partitions.len(), false);
-    for name in names.split('\n') {
-        let found = roster.partitions.binary_search_by(|p| p.name.as_str().cmp(name));
-        if let Some(slot) = found.ok().and_then(|i| permitted.get_mut(i)) {
-            *slot = true;
-        }
-    }
-}
-
 /// The new values of the job's fields, and the claims.
 fn describe(roster: &Roster, roster_id: u64, placement: &Placement, order: &Order<'_>) -> Plan {
-    let (job, fields) = (order.job, order.fields);
-    let partitions = mark::partition_names(roster, &placement.partitions);
+    let (job, existing) = (order.job, order.fields.admin_comment.as_deref());
+    let stamp = Stamp { roster: roster_id, id: order.id, now: order.now };
+    let change = Submission::new(roster, placement, job, existing, stamp);
     let pin = placement.pin.and_then(|n| roster.nodes.get(n as usize));
-    let drop_own = roster.policy.user_nodes == UserChoice::Ignore;
-    let claims = placement
-        .claims
-        .iter()
-        .map(|claim| Claim {
-            seq: 0,
-            id: order.id,
-            roster: roster_id,
-            time: order.now,
-            uid: job.uid,
-            node: claim.node,
-            cpus: claim.cpus,
-            mem: claim.mem,
-            limit: match job.time_limit {
-                Limit::At(minutes) => minutes,
-                Limit::Unset | Limit::Unlimited => placement.minutes.unwrap_or(u32::MAX),
-            },
-            flags: Claim::flags_of(placement, job.array),
-        })
-        .collect();
+    let partitions = || mark::partition_names(roster, &placement.partitions);
     let words = match (order.verbose, pin) {
         (false, _) => String::new(),
-        (true, Some(node)) => format!("uid {} to {partitions}, pinned to {node}", job.uid),
+        (true, Some(node)) => format!("uid {} to {}, pinned to {node}", job.uid, partitions()),
         (true, None) => format!(
-            "uid {} to {partitions}, not pinned: {}",
+            "uid {} to {}, not pinned: {}",
             job.uid,
+            partitions(),
             placement.not_pinned.map_or("no node is better", |why| why.words())
         ),
     };
-    Plan {
-        req_nodes: match pin {
-            Some(node) => differs(node, fields.req_nodes.as_deref()),
-            None => cleared(drop_own, fields.req_nodes.as_deref()),
-        },
-        exc_nodes: cleared(drop_own, fields.exc_nodes.as_deref()),
-        comment: mark::for_placement(
-            roster,
-            job,
-            placement,
-            order.id,
-            fields.admin_comment.as_deref(),
-        ),
-        partition: differs(&partitions, fields.partition.as_deref()),
-        claims,
-        words,
-    }
-}
-
-fn differs(new: &str, old: Option<&str>) -> Option<String> {
-    (old != Some(new)).then(|| new.to_owned())
-}
-
-/// "" clears a field of job_desc.
-fn cleared(drop_it: bool, old: Option<&str>) -> Option<String> {
-    (drop_it && old.is_some()).then(String::new)
+    Plan { change, words }
 }

@@ -7,7 +7,7 @@
 use super::{Cap, Held, Idle, Settings, Trial, View, can_be_judged, held, idle};
 use crate::cluster::Job;
 use crate::mark::Mark;
-use crate::waiting::Waiting;
+use crate::waiting::{Step, Waiting};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// A job id may be used again; with the submit time it names one job.
@@ -99,6 +99,42 @@ pub struct Foreign {
     pub comment: String,
     /// Where it still has a pin of sjp's: the partitions it gets back without it.
     pub unpin: Option<Vec<String>>,
+}
+
+/// QOS and mark change in one update: one never shows without the other.
+fn change(qos: &str, comment: &str) -> Vec<Step> {
+    vec![vec![("qos", qos.to_owned()), ("admincomment", comment.to_owned())]]
+}
+
+impl Move {
+    /// The updates, in the order in which they are made.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        change(&self.flex, &self.comment)
+    }
+}
+
+impl Back {
+    /// The updates, in the order in which they are made.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        change(&self.own, &self.comment)
+    }
+}
+
+impl Foreign {
+    /// The updates, in the order in which they are made.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        let comment = ("admincomment", self.comment.clone());
+        match &self.unpin {
+            Some(partitions) => vec![
+                vec![("reqnodelist", String::new())],
+                vec![("partition", partitions.join(",")), comment],
+            ],
+            None => vec![vec![comment]],
+        }
+    }
 }
 
 /// A plan.

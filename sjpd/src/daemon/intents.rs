@@ -31,29 +31,12 @@ fn whole(time: Duration) -> i64 {
 }
 
 /// The action that carries an intent for `job` out.
-///
-/// A node that is required goes first, by itself: some versions refuse
-/// partitions that do not hold it. Partitions, the new node and the mark go
-/// together, so that no moment shows one without the others.
 #[must_use]
 pub fn action_of(intent: Intent, job: &Job) -> Action {
-    let mut updates = Vec::with_capacity(2);
-    if intent.unpin {
-        updates.push(update(job, vec![("reqnodelist", String::new())]));
-    }
-    let mut set: Keys = Vec::with_capacity(3);
-    if !intent.partitions.is_empty() {
-        set.push(("partition", intent.partitions.join(",")));
-    }
-    if let Some(node) = intent.pin {
-        set.push(("reqnodelist", node));
-    }
-    set.push(("admincomment", intent.comment.clone()));
-    updates.push(update(job, set));
     Action {
         kind: kind_of(intent.kind),
         target: Target::Job(job.id),
-        updates,
+        updates: intent.steps().into_iter().map(|set| update(job, set)).collect(),
         mark: Some(intent.comment),
         words: intent.words,
         why: intent.why,

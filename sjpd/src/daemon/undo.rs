@@ -332,7 +332,7 @@ impl<C: Cluster> Run<C> {
             self.book.marked(&self.world.jobs).map(|(job, mark)| Waiting { job, mark }).collect();
         let plan = undo::plan(&roster, &marked).into_iter();
         let mut actions: Vec<Action> =
-            plan.filter_map(|undo| Some(action(by_id.get(&undo.job)?, undo))).collect();
+            plan.filter_map(|undo| Some(action(by_id.get(&undo.job)?, &undo))).collect();
         actions.extend(self.plan_caps(config).await);
         Ok(actions)
     }
@@ -426,32 +426,13 @@ impl<C: Cluster> Run<C> {
     }
 }
 
-fn action(job: &Job, undo: undo::Undo) -> Action {
-    let words = undo.words();
-    let mut updates = Vec::with_capacity(3);
-    if undo.unpin.is_some() {
-        updates.push(update(job, vec![("reqnodelist", String::new())]));
-    }
-    let mut set = Vec::with_capacity(2);
-    if !undo.partitions.is_empty() {
-        set.push(("partition", undo.partitions.join(",")));
-    }
-    // With nothing but the QOS to go back, mark and QOS change together.
-    if undo.qos.is_none() || !set.is_empty() || undo.unpin.is_some() {
-        set.push(("admincomment", undo.comment.clone()));
-        updates.push(update(job, set));
-    }
-    let mut comment = undo.comment;
-    if let Some(qos) = undo.qos {
-        comment.clone_from(&qos.comment);
-        updates.push(update(job, vec![("qos", qos.own), ("admincomment", qos.comment)]));
-    }
+fn action(job: &Job, undo: &undo::Undo) -> Action {
     Action {
         kind: ActionKind::Undo,
         target: Target::Job(undo.job),
-        updates,
-        mark: Some(comment),
-        words,
+        updates: undo.steps().into_iter().map(|set| update(job, set)).collect(),
+        mark: Some(undo.comment_after().to_owned()),
+        words: undo.words(),
         why: WHY.to_owned(),
     }
 }

@@ -29,6 +29,7 @@ use sjp_core::limits::pulse::Raised;
 use sjp_core::limits::{Cap, Idle, Settings, View};
 use sjp_core::mark::Mark;
 use sjp_core::publish::build_rooms;
+use sjp_core::waiting::Step;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -399,10 +400,8 @@ impl Limits {
     }
 }
 
-/// QOS and mark change in one update: one never shows without the other.
-fn requeue(job: &Job, qos: &str, comment: &str) -> Vec<Update> {
-    let set = vec![("qos", qos.to_owned()), ("admincomment", comment.to_owned())];
-    vec![update(job, set)]
+fn updates(job: &Job, steps: Vec<Step>) -> Vec<Update> {
+    steps.into_iter().map(|set| update(job, set)).collect()
 }
 
 fn flexed_to(job: &Job, m: Move, idle: Idle) -> Action {
@@ -413,7 +412,7 @@ fn flexed_to(job: &Job, m: Move, idle: Idle) -> Action {
     Action {
         kind: ActionKind::Flex,
         target: Target::Job(m.job),
-        updates: requeue(job, &m.flex, &m.comment),
+        updates: updates(job, m.steps()),
         mark: Some(m.comment),
         words: format!("QOS {} to {}", m.own, m.flex),
         why: format!(
@@ -429,7 +428,7 @@ fn back(job: &Job, b: Back) -> Action {
     Action {
         kind: ActionKind::FlexBack,
         target: Target::Job(b.job),
-        updates: requeue(job, &b.own, &b.comment),
+        updates: updates(job, b.steps()),
         mark: Some(b.comment),
         words: format!("QOS {} back to {}", b.flex, b.own),
         why: match b.waited {
@@ -443,16 +442,7 @@ fn foreign(job: &Job, f: Foreign) -> Action {
     Action {
         kind: ActionKind::DropMark,
         target: Target::Job(f.job),
-        updates: match &f.unpin {
-            Some(partitions) => vec![
-                update(job, vec![("reqnodelist", String::new())]),
-                update(
-                    job,
-                    vec![("partition", partitions.join(",")), ("admincomment", f.comment.clone())],
-                ),
-            ],
-            None => vec![update(job, vec![("admincomment", f.comment.clone())])],
-        },
+        updates: updates(job, f.steps()),
         mark: Some(f.comment),
         words: format!("let go of QOS {}", f.qos),
         why: format!("somebody has changed its QOS (the mark says {})", f.said),
