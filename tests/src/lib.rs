@@ -43,7 +43,7 @@ pub use accounting::ACCOUNT;
 pub use cluster::TestCluster;
 pub use commands::{FILL_JOB_NAME, JOB_DEADLINE, Job, parse_record};
 pub use daemons::Daemon;
-pub use life::{HANGS, Tampered, children, mappings, open_files, table_target};
+pub use life::{Crash, HANGS, Tampered, children, mappings, open_files, table_target};
 pub use lua::{Answer, DIR_MARK, build_dir, job_submit_text, shipped_job_submit, stage_dir};
 pub use nix::sys::signal::Signal;
 pub use process::{Background, CpuSeconds, Output, cpu_seconds};

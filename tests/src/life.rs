@@ -26,6 +26,17 @@ pub struct Tampered {
     dir: PathBuf,
 }
 
+/// When somebody is killed at an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// Before the command, which is never run.
+    Lost,
+    /// Before the command, which runs two seconds later all the same.
+    Late,
+    /// After the command, before it can be seen that it ended.
+    After,
+}
+
 const WRAPPER: &str = r#"#!/bin/sh
 d=@DIR@
 name=$(basename "$0")
@@ -53,9 +64,22 @@ if [ "$1" = update ] || [ "$2" = modify ]; then
     if [ -e "$d/before" ] && mv "$d/before" "$d/before.done"; then
         . "$d/before.done"
     fi
+    crash=
+    case "$*" in
+        *"$(sed -n 2p "$d/crash" 2>/dev/null)"*)
+            if mv "$d/crash" "$d/crash.done" 2>/dev/null; then
+                crash=$(sed -n 1p "$d/crash.done")
+                printf '%s: %s %s\n' "$crash" "$name" "$*" >> "$d/crashes"
+            fi ;;
+    esac
+    case $crash in
+        lost) kill -9 $PPID; exit 1 ;;
+        late) kill -9 $PPID; sleep 2 ;;
+    esac
     "$name" "$@"
     code=$?
     [ $code -ne 0 ] || printf '%s %s\n' "$name" "$*" >> "$d/made"
+    [ "$crash" != after ] || kill -9 $PPID
     if [ -e "$d/after" ] && mv "$d/after" "$d/after.done"; then
         . "$d/after.done"
     fi
@@ -236,6 +260,29 @@ impl Tampered {
     /// When the switch cannot be written.
     pub fn after_update(&self, commands: &str) -> Result<()> {
         self.put("after", commands)
+    }
+
+    /// Kills (-9) whoever runs the next update whose arguments hold `words`.
+    ///
+    /// # Errors
+    /// When the switch cannot be written.
+    pub fn crash(&self, when: Crash, words: &str) -> Result<()> {
+        let word = match when {
+            Crash::Lost => "lost",
+            Crash::Late => "late",
+            Crash::After => "after",
+        };
+        self.put("crash", &format!("{word}\n{words}\n"))
+    }
+
+    /// Whether the next update still is the one to crash at.
+    pub fn crash_is_ahead(&self) -> bool {
+        self.dir.join("crash").exists()
+    }
+
+    /// The updates at which somebody was killed: when, and the command line.
+    pub fn crashes(&self) -> Vec<String> {
+        read_lossy(&self.dir.join("crashes")).lines().map(str::to_string).collect()
     }
 
     /// Every call so far: the command and its arguments.
