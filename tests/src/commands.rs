@@ -87,6 +87,12 @@ impl Job {
         !self.nodes.is_empty() && matches!(self.state.as_str(), "RUNNING" | "CONFIGURING")
     }
 
+    /// A number of the JSON that has no field here: plain in 22.05, later with `set`
+    /// and `infinite` beside it.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        number(&self.raw, key)
+    }
+
     /// The partitions, sorted.
     pub fn partitions(&self) -> Vec<&str> {
         let mut list: Vec<&str> = self.partition.split(',').filter(|p| !p.is_empty()).collect();

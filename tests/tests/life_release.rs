@@ -188,9 +188,7 @@ fn pins_are_taken_back() {
 
 /// Waits until a pin's time is over, while sjpd is stopped.
 fn wait_overdue(cluster: &TestCluster, id: u32) {
-    let submitted =
-        |value: &serde_json::Value| value.as_u64().or_else(|| value["number"].as_u64()).unwrap();
-    let due = submitted(&cluster.job(id).unwrap().raw["submit_time"]) + 5;
+    let due = cluster.job(id).unwrap().number("submit_time").unwrap() + 5;
     wait_for(SOON, "the time of the pin is over", || {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
         Ok(if now >= due { Ok(()) } else { Err(format!("{} s left", due - now)) })

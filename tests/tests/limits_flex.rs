@@ -146,7 +146,7 @@ fn held_jobs_move_to_the_flex_qos_and_back() {
     cluster.wait_started(by_account).unwrap();
     let array = submit(&cluster, 1, "-c2 --qos=shared --array=1-2");
     let both = wait_for(SOON, "both tasks run", || {
-        let of_it = |j: &Job| j.raw["array_job_id"] == array || j.id == array;
+        let of_it = |j: &Job| j.number("array_job_id") == Some(array.into()) || j.id == array;
         let tasks: Vec<Job> = cluster.jobs()?.into_iter().filter(of_it).collect();
         let run = tasks.len() == 2 && tasks.iter().all(Job::has_nodes);
         Ok(if run { Ok(tasks) } else { Err(format!("{tasks:?}")) })
