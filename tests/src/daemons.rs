@@ -149,6 +149,28 @@ impl TestCluster {
         process.with_context(|| format!("{daemon:?} is not running"))?.signal(signal)
     }
 
+    /// Kills slurmdbd (-9).
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub fn kill9_slurmdbd(&self) -> Result<()> {
+        let slurmdbd = self.daemons().slurmdbd.take();
+        slurmdbd.context("slurmdbd is not running: nothing to kill")?.kill9()
+    }
+
+    /// Starts slurmdbd again and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start_slurmdbd(&self) -> Result<()> {
+        let slurmdbd = self.spawn(RunAs::Root, "slurmdbd-out", "slurmdbd", &["-D"])?;
+        self.daemons().slurmdbd = Some(slurmdbd);
+        wait_for(DAEMON_DEADLINE, "slurmdbd answers", || {
+            let out = self.run(RunAs::Root, "sacctmgr", &["-nP", "show", "qos"])?;
+            Ok(if out.success() { Ok(()) } else { Err(out.stderr) })
+        })
+    }
+
     /// Starts the slurmd of a node again after it was ended, and waits until the
     /// node is up.
     ///

@@ -309,7 +309,11 @@ impl Pulses {
             mark: None,
             words: format!("caps {} raised to {}", words(raised.base), words(raised.raised)),
             why: format!(
-                "{jobs} jobs that only they hold fit, {:.0} % idle; for {} s",
+                "{}, {:.0} % idle; for {} s",
+                match jobs {
+                    1 => "a job that only they hold fits".to_owned(),
+                    jobs => format!("{jobs} jobs that only they hold fit"),
+                },
                 self.idle * 100.0,
                 settings.pulse
             ),
