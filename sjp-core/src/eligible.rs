@@ -39,8 +39,8 @@ pub enum NotEligible {
     Nodelist,
     /// No node of it is big enough.
     TooSmall,
-    /// What it gives by default, where the job does not say, is less than what the job
-    /// would get without sjp.
+    /// What it gives by default, where the job does not say, is less time than the job
+    /// would get without sjp, or other memory.
     Defaults,
 }
 
@@ -64,9 +64,9 @@ impl fmt::Display for NotEligible {
             Self::Memory(MemPer::Unset) => f.write_str("more memory than it allows"),
             Self::Nodelist => f.write_str("does not hold the node named"),
             Self::TooSmall => f.write_str("no node is big enough"),
-            Self::Defaults => {
-                f.write_str("less time or memory by default than in the job's own partition")
-            }
+            Self::Defaults => f.write_str(
+                "less time, or other memory, by default than in the job's own partition",
+            ),
         }
     }
 }
@@ -115,7 +115,9 @@ pub fn need(rule: &PartitionRule, job: &JobRequest<'_>) -> Need {
         Limit::Unlimited => None,
         Limit::Unset => rule.default_time.number().or_else(|| rule.max_time.number()),
     };
-    let mem = match if job.mem == MemPer::Unset { rule.def_mem } else { job.mem } {
+    // The default is settled when a job is submitted.
+    let left = job.mem == MemPer::Unset && !job.submitted;
+    let mem = match if left { rule.def_mem } else { job.mem } {
         MemPer::Cpu(m) if rule.mem_as_asked => MemPer::Node(m.times(job.cpus)),
         mem => mem,
     };
@@ -184,7 +186,7 @@ pub fn accepts(
     if exceeds(rule.max_mem, &need) {
         return Err(NotEligible::Memory(rule.max_mem));
     }
-    if named.is_none() && gives_less(roster, job, &need) {
+    if gives_other(roster, rule, job, &need) {
         return Err(NotEligible::Defaults);
     }
     if let Some(node) = node
@@ -245,32 +247,44 @@ fn exceeds(limit: MemPer, need: &Need) -> bool {
     }
 }
 
-/// Whether a job that leaves its time or memory to the partition would get less with
-/// `need` than where it would go without sjp: the partitions it names, else the default
-/// one. No limit and no default memory (all of the node's) are the most there is.
-fn gives_less(roster: &Roster, job: &JobRequest<'_>, need: &Need) -> bool {
-    let (no_time, no_mem) = (job.time_limit == Limit::Unset, job.mem == MemPer::Unset);
+/// Whether a job that leaves its time or memory to the partition would be worse off in
+/// `rule`'s, by `need`, than where it would go without sjp: the partitions it names, else
+/// the default one.
+///
+/// Less time: each partition gives its own when the job starts; no limit is the most.
+/// Other memory: Slurm takes that of the first partition when the job is submitted, for
+/// good; with more than it would have, the job might fit its own partitions no more.
+fn gives_other(roster: &Roster, rule: &PartitionRule, job: &JobRequest<'_>, need: &Need) -> bool {
+    let no_time = job.time_limit == Limit::Unset;
+    let no_mem = job.mem == MemPer::Unset && !job.submitted;
     if !no_time && !no_mem {
         return false;
     }
-    let is_own = |rule: &PartitionRule| match job.partition.filter(|p| !p.is_empty()) {
-        Some(list) => list.split(',').any(|n| n.trim() == rule.name),
+    let names = || job.partition.unwrap_or_default().split(',').filter(|n| !n.is_empty());
+    let is_own = |rule: &PartitionRule| match names().next() {
+        Some(_) => names().any(|n| n.trim() == rule.name),
         None => rule.default,
     };
-    roster.partitions.iter().filter(|rule| is_own(rule)).any(|rule| {
-        let own = self::need(rule, job);
-        let shorter = match (need.minutes, own.minutes) {
+    let shorter = || {
+        let mut own = roster.partitions.iter().filter(|rule| is_own(rule));
+        own.any(|own| match (need.minutes, self::need(own, job).minutes) {
             (Some(minutes), Some(own)) => minutes < own,
             (Some(_), None) => true,
             (None, _) => false,
-        };
-        let smaller = match (need.mem, own.mem) {
-            (MemPer::Unset, _) => false,
-            (_, MemPer::Unset) => true,
-            _ => need.on(1).1 < own.on(1).1,
-        };
-        (no_time && shorter) || (no_mem && smaller)
-    })
+        })
+    };
+    let first = || match names().next() {
+        Some(_) => names().find_map(|n| roster.partitions.iter().find(|r| r.name == n.trim())),
+        None => roster.partitions.iter().find(|rule| rule.default),
+    };
+    let other = || {
+        first().is_some_and(|own| {
+            let own = self::need(own, job);
+            let unset = |need: &Need| need.mem == MemPer::Unset;
+            unset(&own) != unset(need) || own.on(1).1 != need.on(1).1
+        })
+    };
+    (no_time && !is_own(rule) && shorter()) || (no_mem && other())
 }
 
 /// The partition-bound associations that count for the job.

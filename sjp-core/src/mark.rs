@@ -6,6 +6,7 @@
 
 use crate::config::UserChoice;
 use crate::decision::{Basis, Placement, Reason};
+use crate::eligible;
 use crate::publication::Roster;
 use crate::request::JobRequest;
 use crate::units::{Cpus, Limit, MemMb, MemPer, tenths};
@@ -19,13 +20,14 @@ pub const PREFIX: &str = "sjp:";
 /// out. What it came with: `was` (partitions it named), `own` (`nodes`,
 /// `exclude`: lists of its own that were followed), `left` (`time`, `mem`: what
 /// it left to its partition), `had` (the partitions of a job that was skipped,
-/// before sjpd changed them). What sjpd did since:
+/// before sjpd changed them), `may` (partitions for some groups only that would take
+/// it: sjpd does not know who is in which). What sjpd did since:
 /// `released`, `moved`, `widened` (the partitions before), `qos`, `at` (Unix
 /// seconds of its last change), `eta` (Unix seconds at which the node of a pin
 /// is expected to have room).
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "pin", "placed", "open", "from", "released", "moved", "widened", "qos", "skipped", "room",
-    "eta", "at", "was", "own", "left", "had", "job", "free", "id",
+    "eta", "at", "was", "own", "left", "had", "may", "job", "free", "id",
 ];
 
 /// Keys that outlive the mark of a job that somebody else has placed: what
@@ -201,12 +203,14 @@ pub fn partition_names(roster: &Roster, indices: &[u16]) -> String {
 }
 
 /// The AdminComment of `job` placed as `placement` says: the site's text and
-/// the mark. An older mark of sjp's in `existing` is replaced.
+/// the mark. An older mark of sjp's in `existing` is replaced. `permitted`: the
+/// partitions that its user may use, by index; `None`: not known.
 #[must_use]
 pub fn for_placement(
     roster: &Roster,
     job: &JobRequest<'_>,
     placement: &Placement,
+    permitted: Option<&[bool]>,
     claim_id: u64,
     existing: Option<&str>,
 ) -> String {
@@ -214,6 +218,9 @@ pub fn for_placement(
     let known = |name: &str| roster.partitions.iter().any(|p| p.name == name);
     mark.name_own(job, known, roster.policy.user_nodes == UserChoice::Follow);
     mark.place(roster, placement);
+    if let Some(permitted) = permitted {
+        mark.name_restricted(roster, job, permitted);
+    }
     mark.set("id", &format!("{claim_id:x}"));
     mark.to_comment()
 }
@@ -250,6 +257,24 @@ impl Mark {
         }
         let left = [("time", job.time_limit == Limit::Unset), ("mem", job.mem == MemPer::Unset)];
         self.set_list("left", &left);
+    }
+
+    /// Writes down which partitions would take the job that are for some groups only.
+    fn name_restricted(&mut self, roster: &Roster, job: &JobRequest<'_>, permitted: &[bool]) {
+        let rules = (0..=u16::MAX).zip(&roster.partitions);
+        let mut rules = rules.filter(|(_, rule)| rule.restricted).peekable();
+        if rules.peek().is_none() {
+            return;
+        }
+        let named = eligible::named_partitions(roster, job);
+        let named = named.as_deref();
+        let may: Vec<u16> = rules
+            .filter(|&(index, rule)| {
+                eligible::accepts(roster, index, rule, job, Some(permitted), named, None).is_ok()
+            })
+            .map(|(index, _)| index)
+            .collect();
+        self.set("may", &partition_names(roster, &may));
     }
 
     /// Sets `key` to the words that hold, if any.
@@ -347,7 +372,8 @@ mod tests {
         assert_eq!(skipped(&job, Reason::Gpu, Some("")).unwrap(), "sjp:skipped=gpu");
         assert_eq!(skipped(&job, Reason::NoRoom, Some("mine")), None);
         let placement = nowhere(vec![1]);
-        let placed = |roster: &Roster| for_placement(roster, &job, &placement, 7, Some("mine"));
+        let placed =
+            |roster: &Roster| for_placement(roster, &job, &placement, None, 7, Some("mine"));
         assert_eq!(
             placed(&roster),
             "mine sjp:placed=slim;was=slim,fat;own=exclude;job=0c;id=7",
@@ -358,6 +384,37 @@ mod tests {
         let job = JobRequest { mem: MemPer::Unset, time_limit: Limit::Unset, ..job };
         let left = skipped(&job, Reason::NoRoom, None).unwrap();
         assert_eq!(left, "sjp:skipped=no room;was=slim,nowhere,fat;own=exclude;left=time,mem");
+    }
+
+    #[test]
+    fn partitions_for_groups_are_written_down_where_the_user_is_in_them() {
+        let rule = |name: &str, restricted| PartitionRule {
+            name: name.into(),
+            open: true,
+            max_time: if name == "brief" { Limit::At(1) } else { Limit::Unlimited },
+            restricted,
+            ..PartitionRule::default()
+        };
+        let rules = [rule("all", false), rule("brief", true), rule("ours", true), rule("x", true)];
+        let kind =
+            crate::publication::Kind { cpus: Cpus(4), mem: None, size: None, step: 1, pset: 0 };
+        let mut roster = Roster {
+            partitions: rules.to_vec(),
+            psets: vec![vec![0, 1, 2, 3]],
+            kinds: vec![kind],
+            ..Roster::default()
+        };
+        let job = JobRequest { time_limit: Limit::At(5), cpus: Cpus(1), ..JobRequest::default() };
+        let job = JobRequest { mem: MemPer::Cpu(MemMb(10)), ..job };
+        let placement = nowhere(vec![0]);
+        let may = [true, true, true, false];
+        let placed = |roster: &Roster, may: Option<&[bool]>| {
+            for_placement(roster, &job, &placement, may, 7, None)
+        };
+        assert_eq!(placed(&roster, Some(&may)), "sjp:placed=all;may=ours;job=0c;id=7");
+        assert_eq!(placed(&roster, None), "sjp:placed=all;job=0c;id=7");
+        roster.partitions[2].restricted = false;
+        assert_eq!(placed(&roster, Some(&may)), "sjp:placed=all;job=0c;id=7");
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct JobRequest<'a> {
     pub max_nodes: Option<u32>,
     /// Memory asked for. `Node(0)` (`--mem=0`) is all of the node's memory.
     pub mem: MemPer,
+    /// Slurm has taken it: memory that it left to its partition is settled.
+    pub submitted: bool,
     /// Time limit in minutes.
     pub time_limit: Limit,
     /// Has a batch script.
@@ -77,6 +79,7 @@ impl<'a> JobRequest<'a> {
             min_nodes: job.node_count.max(1),
             max_nodes: (tasks == 1).then_some(1),
             mem: job.mem,
+            submitted: true,
             time_limit: job.time_limit,
             batch: job.batch,
             array: job.array_id.is_some(),

@@ -36,11 +36,13 @@ pub struct Stamp {
 
 impl Submission {
     /// What `placement` changes of `job`, which has the AdminComment `existing`.
+    /// `permitted`: the partitions that its user may use, by index; `None`: not known.
     #[must_use]
     pub fn new(
         roster: &Roster,
         placement: &Placement,
         job: &JobRequest<'_>,
+        permitted: Option<&[bool]>,
         existing: Option<&str>,
         stamp: Stamp,
     ) -> Self {
@@ -68,7 +70,7 @@ impl Submission {
                 None => cleared(drop_own, job.nodelist),
             },
             exc_nodes: cleared(drop_own, job.exclude),
-            comment: mark::for_placement(roster, job, placement, stamp.id, existing),
+            comment: mark::for_placement(roster, job, placement, permitted, stamp.id, existing),
             partition: differs(&partitions, job.partition),
             claims: claims.collect(),
         }

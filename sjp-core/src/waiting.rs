@@ -22,7 +22,7 @@ use crate::mark::{self, Mark};
 use crate::publication::Roster;
 use crate::publish::RoomsInput;
 use crate::request::JobRequest;
-use crate::units::{Limit, MemPer};
+use crate::units::{Limit, MemMb, MemPer};
 use standing::Standing;
 
 /// A pending job of sjp's, with its mark.
@@ -188,8 +188,10 @@ pub(crate) fn request<'a>(job: &'a Job, mark: &Mark, named: Option<&'a str>) -> 
         // Several tasks are pinned with -N 1 only, which the queue does not show.
         request.max_nodes = Some(1);
     }
+    // Left to a partition without a default, it is all of a node's.
     let memory_unknown = mark.get("job").is_some_and(|shape| !shape.contains(','));
-    if memory_unknown || mark.has("left", "mem") {
+    let whole = job.mem == MemPer::Node(MemMb(0));
+    if memory_unknown || (whole && mark.has("left", "mem")) {
         request.mem = MemPer::Unset;
     }
     if mark.has("left", "time") {
@@ -199,10 +201,11 @@ pub(crate) fn request<'a>(job: &'a Job, mark: &Mark, named: Option<&'a str>) -> 
 }
 
 /// The partitions that sjp may set for this job, by index: those open to all,
-/// and those that the mark says it got before. sjpd does not know groups.
+/// and those that the mark says it got before, or may get. sjpd does not know
+/// groups.
 pub(crate) fn permitted(roster: &Roster, mark: &Mark) -> Vec<bool> {
     let set: Vec<String> =
-        ["from", "placed", "open"].iter().flat_map(|key| mark.list(key)).collect();
+        ["from", "placed", "open", "may"].iter().flat_map(|key| mark.list(key)).collect();
     let may =
         |rule: &crate::publication::PartitionRule| !rule.restricted || set.contains(&rule.name);
     roster.partitions.iter().map(may).collect()

@@ -195,6 +195,7 @@ impl Fields {
             min_nodes: clamp(min_nodes.max(spread)),
             max_nodes: self.max_nodes.map(clamp),
             mem: self.mem,
+            submitted: false,
             time_limit: self.time_limit,
             batch: self.batch,
             array: self.array_inx.is_some(),

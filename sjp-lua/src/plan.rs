@@ -173,15 +173,21 @@ fn plan(
             Call::Place => choose(&context, order.job, scratch)?,
             Call::Open => open(&context, order.job, scratch)?,
         };
-        Ok(Some(describe(roster, view.roster_id(), &placement, order)))
+        Ok(Some(describe(roster, view.roster_id(), &placement, permitted, order)))
     })
 }
 
 /// The new values of the job's fields, and the claims.
-fn describe(roster: &Roster, roster_id: u64, placement: &Placement, order: &Order<'_>) -> Plan {
+fn describe(
+    roster: &Roster,
+    roster_id: u64,
+    placement: &Placement,
+    permitted: Option<&[bool]>,
+    order: &Order<'_>,
+) -> Plan {
     let (job, existing) = (order.job, order.fields.admin_comment.as_deref());
     let stamp = Stamp { roster: roster_id, id: order.id, now: order.now };
-    let change = Submission::new(roster, placement, job, existing, stamp);
+    let change = Submission::new(roster, placement, job, permitted, existing, stamp);
     let pin = placement.pin.and_then(|n| roster.nodes.get(n as usize));
     let partitions = || mark::partition_names(roster, &placement.partitions);
     let words = match (order.verbose, pin) {

@@ -395,7 +395,7 @@ fn a_user_bound_to_partitions_gets_one() {
 }
 
 #[test]
-fn defaults_of_a_partition_never_take_time_or_memory_away() {
+fn defaults_of_a_partition_never_take_time_away_or_change_memory() {
     let mut site = Site::slim_and_fat();
     for p in &mut site.partitions {
         p.def_mem = MemPer::Cpu(MemMb(4_000));
@@ -403,11 +403,14 @@ fn defaults_of_a_partition_never_take_time_or_memory_away() {
     let bare = JobRequest { time_limit: Limit::Unset, mem: MemPer::Unset, ..for_both() };
     site.partitions[0].default = true;
     assert_eq!(site.choose(&bare).unwrap().partitions, "slim,fat");
-    let changes: [fn(&mut Partition); 4] = [
+    let changes: [fn(&mut Partition); 6] = [
         |p| p.default_time = Limit::At(59),
         |p| (p.default_time, p.max_time) = (Limit::Unset, Limit::At(59)),
         |p| p.def_mem = MemPer::Cpu(MemMb(3_999)),
         |p| p.def_mem = MemPer::Node(MemMb(3_999)),
+        // With more it might not fit its own partition any more.
+        |p| p.def_mem = MemPer::Cpu(MemMb(4_001)),
+        |p| p.def_mem = MemPer::Unset,
     ];
     for (i, change) in changes.into_iter().enumerate() {
         let mut site = Site { partitions: site.partitions.clone(), ..Site::slim_and_fat() };
@@ -419,6 +422,12 @@ fn defaults_of_a_partition_never_take_time_or_memory_away() {
         // Where the user names it, its defaults are what the user asked for.
         let own = JobRequest { partition: Some("fat"), ..bare.clone() };
         assert_eq!(site.choose(&own).unwrap().partitions, "fat", "{i}");
+        // Slurm takes the memory of the first that is named, the time of the one it starts in.
+        let both = JobRequest { partition: Some("slim,fat"), ..bare.clone() };
+        let left = if i < 2 { "slim,fat" } else { "slim" };
+        assert_eq!(site.choose(&both).unwrap().partitions, left, "{i}");
+        site.policy.user_partition = UserChoice::Ignore;
+        assert_eq!(site.choose(&both).unwrap().partitions, left, "{i}");
     }
 }
 

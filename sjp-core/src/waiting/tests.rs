@@ -586,3 +586,32 @@ fn no_room_is_promised_twice_where_marks_and_rooms_meet() {
     // Pins on s01 that were set a moment ago are no candidates and hold it.
     assert_eq!(taken, HashMap::from([("f01", 16)]));
 }
+
+#[test]
+fn what_a_mark_says_a_user_may_use_is_used() {
+    let mut site = Site::new();
+    site.partitions[1].allow_groups = crate::cluster::Names::Listed(strings(&["chem"]));
+    for node in ["s01", "s02"] {
+        site.run(node, 16, NOW + 86_400);
+    }
+    site.wait(1, 9, &["slim"], "sjp:placed=slim;job=8c,7.8G,1.0G/c;id=1");
+    site.wait(2, 8, &["slim"], "sjp:placed=slim;may=fat;job=8c,7.8G,1.0G/c;id=2");
+    let plan = site.recheck(NOW);
+    let moved: Vec<u32> = plan.iter().filter(|i| i.kind == Kind::Move).map(|i| i.job).collect();
+    assert_eq!(moved, [2]);
+}
+
+#[test]
+fn memory_that_was_left_to_a_partition_is_what_the_queue_shows() {
+    let mut site = Site::new();
+    site.partitions[0].def_mem = MemPer::Cpu(MemMb(1000));
+    site.partitions[1].def_mem = MemPer::Cpu(MemMb(20_000));
+    for node in ["s01", "s02"] {
+        site.run(node, 16, NOW + 86_400);
+    }
+    // 8 CPUs with 1,000 MB each, as slim gave it: fat's own default changes nothing.
+    site.wait(1, 9, &["slim"], "sjp:placed=slim;left=mem;job=8c,7.8G,1.0G/c;id=1");
+    let plan = site.recheck(NOW);
+    let takes: Vec<_> = plan.iter().flat_map(|i| i.takes.clone()).collect();
+    assert_eq!(takes, [("f01".to_owned(), 8, 8000)]);
+}
