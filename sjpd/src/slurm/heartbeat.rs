@@ -5,7 +5,7 @@
 //! the one that acts writes `StateSaveLocation/heartbeat` at once when it takes
 //! over, and then every quarter of SlurmctldTimeout, at most 30 s: the time and
 //! its index in the list of SlurmctldHost, 64 bits each, in network byte order
-//! (Slurm 22.05 and 24.11 alike, seen with two of them). The index alone is
+//! (Slurm 22.05, 24.11 and 26.05 alike, seen with two of them). The index alone is
 //! used: clocks differ, and as long as nobody else has taken over, whoever wrote
 //! last is the one whose turn it is.
 
