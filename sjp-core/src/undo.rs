@@ -3,7 +3,8 @@
 //! A pin comes off, the partitions become those that the job named before sjp
 //! placed it (or, where it named none, the default one), a QOS given for flex goes
 //! back, and the mark goes; the site's own text in the AdminComment stays. What
-//! somebody else has chosen since is left alone: such a job loses its mark only.
+//! somebody else has chosen since is left alone: where that is the partitions, they stay
+//! as they are; where it is nodes, the partitions that hold them come back.
 //!
 //! No job ends up worse off: a partition is given back only where it would take
 //! the job ([`eligible::accepts`]). Where none would, the partitions that sjp chose
@@ -102,10 +103,12 @@ impl Undo {
 /// Everything that is to be taken back from the pending jobs among `marked`.
 #[must_use]
 pub fn plan(roster: &Roster, marked: &[Waiting<'_>]) -> Vec<Undo> {
-    marked.iter().filter(|w| w.job.state == JobState::Pending).map(|w| one(roster, w)).collect()
+    marked.iter().filter(|w| w.job.state == JobState::Pending).map(|w| of(roster, w)).collect()
 }
 
-fn one(roster: &Roster, w: &Waiting<'_>) -> Undo {
+/// Everything that is to be taken back from one pending job.
+#[must_use]
+pub fn of(roster: &Roster, w: &Waiting<'_>) -> Undo {
     let (job, mark) = (w.job, w.mark);
     let own_qos = own_qos(job, mark);
     let standing = standing::of(job, mark, roster);
@@ -113,13 +116,19 @@ fn one(roster: &Roster, w: &Waiting<'_>) -> Undo {
     let (unpin, ours) = match standing {
         Standing::Ours => (pin, true),
         Standing::Half => (None, true),
-        Standing::Changed { unpin } => (pin.filter(|_| unpin), false),
+        Standing::Changed { unpin, placed } => (pin.filter(|_| unpin), placed),
         Standing::Unplaced => (None, false),
     };
+    // Nodes that somebody has chosen since stay, and the partitions must hold them.
+    let chosen = matches!(standing, Standing::Changed { unpin: false, .. });
+    let own_nodes = chosen || mark.has("own", "nodes");
     let (mut partitions, mut stays) = (Vec::new(), None);
     if ours {
-        match before(roster, job, mark, own_qos.map(|(own, _)| own)) {
+        match before(roster, job, mark, own_qos.map(|(own, _)| own), own_nodes) {
             Ok(list) => partitions = list,
+            Err(why) if chosen => {
+                stays = Some(format!("stays in {}: {why}", job.partitions.join(",")));
+            }
             Err(why) => {
                 // Without the pin's narrowing, what sjp chose for it.
                 partitions = mark.list("from");
@@ -157,6 +166,7 @@ fn before(
     job: &Job,
     mark: &Mark,
     own_qos: Option<&str>,
+    own_nodes: bool,
 ) -> Result<Vec<String>, String> {
     let named = mark.original();
     let list: Vec<u16> = (0..)
@@ -180,9 +190,9 @@ fn before(
         request.qos = own_qos;
     }
     let node = match job.req_nodes.as_slice() {
-        [only] if mark.has("own", "nodes") => roster.nodes.find(only),
+        [only] if own_nodes => roster.nodes.find(only),
         [] => None,
-        _ if mark.has("own", "nodes") => return Err("it names nodes of its own".to_owned()),
+        _ if own_nodes => return Err("it names nodes of its own".to_owned()),
         _ => None,
     };
     let node = node.and_then(|n| u32::try_from(n).ok());

@@ -22,6 +22,7 @@ use crate::mark::{self, Mark};
 use crate::publication::Roster;
 use crate::publish::RoomsInput;
 use crate::request::JobRequest;
+use crate::undo;
 use crate::units::{Limit, MemMb, MemPer};
 use standing::Standing;
 
@@ -242,11 +243,20 @@ pub(crate) fn same(a: &[String], b: &[String]) -> bool {
 }
 
 /// Jobs that somebody else has changed since sjp placed them: the mark goes, and
-/// with it a pin of sjp's that is still there.
+/// with it what else is still as sjp left it: its pin, or the partitions of a job for
+/// which somebody has chosen nodes.
 #[must_use]
 pub fn let_go(roster: &Roster, waiting: &[Waiting<'_>]) -> Vec<Intent> {
     let one = |w: &Waiting<'_>| match standing::of(w.job, w.mark, roster) {
-        Standing::Changed { unpin } => Some(Intent { unpin, ..let_go_of(w) }),
+        Standing::Changed { unpin, .. } => {
+            let partitions = undo::of(roster, w).partitions;
+            let mut intent = Intent { unpin, partitions, ..let_go_of(w) };
+            if !intent.partitions.is_empty() {
+                intent.words.push_str(", back to ");
+                intent.words.push_str(&intent.partitions.join(","));
+            }
+            Some(intent)
+        }
         Standing::Ours | Standing::Half | Standing::Unplaced => None,
     };
     waiting.iter().filter_map(one).collect()

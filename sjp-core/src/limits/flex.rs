@@ -7,6 +7,7 @@
 use super::{Cap, Held, Idle, Settings, Trial, View, can_be_judged, held, idle};
 use crate::cluster::Job;
 use crate::mark::Mark;
+use crate::undo;
 use crate::waiting::{Step, Waiting};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -97,8 +98,10 @@ pub struct Foreign {
     pub said: String,
     /// Its AdminComment without the mark.
     pub comment: String,
-    /// Where it still has a pin of sjp's: the partitions it gets back without it.
-    pub unpin: Option<Vec<String>>,
+    /// Whether it still has a pin of sjp's, which comes off.
+    pub unpin: bool,
+    /// The partitions it gets back; empty: they stay.
+    pub partitions: Vec<String>,
 }
 
 /// QOS and mark change in one update: one never shows without the other.
@@ -126,14 +129,17 @@ impl Foreign {
     /// The updates, in the order in which they are made.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
-        let comment = ("admincomment", self.comment.clone());
-        match &self.unpin {
-            Some(partitions) => vec![
-                vec![("reqnodelist", String::new())],
-                vec![("partition", partitions.join(",")), comment],
-            ],
-            None => vec![vec![comment]],
+        let mut steps = Vec::with_capacity(2);
+        if self.unpin {
+            steps.push(vec![("reqnodelist", String::new())]);
         }
+        let mut set = Vec::with_capacity(2);
+        if !self.partitions.is_empty() {
+            set.push(("partition", self.partitions.join(",")));
+        }
+        set.push(("admincomment", self.comment.clone()));
+        steps.push(set);
+        steps
     }
 }
 
@@ -192,12 +198,14 @@ pub fn plan(
             continue;
         };
         if !w.job.qos.eq_ignore_ascii_case(flex) {
+            let undo = undo::of(view.roster, w);
             plan.foreign.push(Foreign {
                 job: w.job.id,
                 qos: w.job.qos.clone(),
                 said: said.to_owned(),
                 comment: let_go(w.mark),
-                unpin: pinned(w),
+                unpin: undo.unpin.is_some(),
+                partitions: undo.partitions,
             });
             continue;
         }
@@ -313,12 +321,6 @@ fn let_go(mark: &Mark) -> String {
     let mut mark = mark.clone();
     mark.remove("qos");
     mark.let_go()
-}
-
-/// The partitions that a job pinned by sjp came from.
-fn pinned(w: &Waiting<'_>) -> Option<Vec<String>> {
-    let (pin, from) = (w.mark.get("pin")?, w.mark.list("from"));
-    (w.job.req_nodes == [pin] && !from.is_empty()).then_some(from)
 }
 
 fn key(job: &Job) -> Key {

@@ -382,15 +382,17 @@ fn somebody_s_own_choice_of_a_qos_stays() {
     assert!(plan.back.is_empty() && plan.moves.is_empty());
     assert_eq!(plan.foreign.len(), 1);
     assert_eq!(plan.foreign[0].comment, "mine");
-    assert_eq!(plan.foreign[0].unpin, None);
+    assert!(!plan.foreign[0].unpin);
     // A pin of sjp's is taken back with it; nodes that somebody chose stay.
     let pinned = |node: &str| Job {
         req_nodes: vec![node.to_owned()],
         ..chosen("sjp:pin=n1;from=p;qos=normal>flex;id=1")
     };
     let foreign = Site::new(vec![pinned("n1")]).flex().foreign;
-    assert_eq!((foreign[0].comment.as_str(), &foreign[0].unpin), ("", &Some(vec!["p".to_owned()])));
-    assert_eq!(Site::new(vec![pinned("n2")]).flex().foreign[0].unpin, None);
+    assert_eq!((foreign[0].comment.as_str(), foreign[0].unpin), ("", true));
+    let steps: Vec<usize> = foreign[0].steps().iter().map(Vec::len).collect();
+    assert_eq!(steps, [1, 1], "the node first; its partitions are its own already");
+    assert!(!Site::new(vec![pinned("n2")]).flex().foreign[0].unpin);
     // A job that its user sent there is none of sjp's.
     let own = Job { admin_comment: Some("sjp:placed=p;id=1".to_owned()), ..flexed(1) };
     let plan = Site::new(vec![own]).flex_at(

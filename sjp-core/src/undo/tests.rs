@@ -131,10 +131,8 @@ fn no_job_goes_where_it_cannot_run_or_may_not() {
 #[test]
 fn the_users_later_choice_stays() {
     for (now, comment, unpin) in [
-        (job(&["fat"], &["s1"]), "sjp:pin=f1;from=fat;was=slim;id=1", None),
         (job(&["slim"], &["f1"]), "sjp:pin=f1;from=fat;id=1", Some("f1")),
         (job(&["fat"], &[]), "sjp:placed=slim;was=slim,fat;id=1", None),
-        (job(&["fat"], &["f1"]), "sjp:placed=fat;id=1", None),
     ] {
         let u = undo(&now, comment);
         assert_eq!(
@@ -144,6 +142,12 @@ fn the_users_later_choice_stays() {
         );
         assert_eq!(u.comment, "");
     }
+    // Nodes that it chose: of the partitions it came with, those that hold them come back.
+    let u = undo(&job(&["fat"], &["s1"]), "sjp:pin=f1;from=fat;was=slim;id=1");
+    assert_eq!((u.unpin, u.partitions, u.stays), (None, strings(&["slim"]), None));
+    let u = undo(&job(&["fat"], &["f1"]), "sjp:placed=fat;id=1");
+    assert_eq!((u.unpin, u.partitions.len(), u.comment.as_str()), (None, 0, ""));
+    assert!(u.stays.unwrap().contains("stays in fat"));
     // A node of the job's own, which sjp followed.
     let own = job(&["fat"], &["f1"]);
     let u = undo(&own, "sjp:placed=fat;was=fat,slim;own=nodes;id=1");

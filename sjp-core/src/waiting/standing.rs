@@ -18,6 +18,8 @@ pub enum Standing {
     Changed {
         /// The node it requires is still the pin of sjp's.
         unpin: bool,
+        /// Its partitions are still those that sjp set: somebody chose nodes.
+        placed: bool,
     },
     /// The mark says of no place.
     Unplaced,
@@ -34,10 +36,11 @@ pub fn of(job: &Job, mark: &Mark, roster: &Roster) -> Standing {
         return Standing::Unplaced;
     };
     let nodes_are_its_own = job.req_nodes.is_empty() || mark.has("own", "nodes");
-    if nodes_are_its_own && same(&job.partitions, &mark.list(key)) {
+    let placed = same(&job.partitions, &mark.list(key));
+    if nodes_are_its_own && placed {
         Standing::Ours
     } else {
-        Standing::Changed { unpin: false }
+        Standing::Changed { unpin: false, placed }
     }
 }
 
@@ -60,7 +63,7 @@ fn pinned(job: &Job, mark: &Mark, node: &str, roster: &Roster) -> Standing {
     match (job.req_nodes.as_slice(), as_set) {
         ([only], true) if only == node => Standing::Ours,
         ([], true) => Standing::Half,
-        ([only], false) if only == node => Standing::Changed { unpin: true },
-        _ => Standing::Changed { unpin: false },
+        ([only], false) if only == node => Standing::Changed { unpin: true, placed: false },
+        (_, placed) => Standing::Changed { unpin: false, placed },
     }
 }

@@ -280,6 +280,24 @@ fn what_somebody_else_changed_is_let_go() {
 }
 
 #[test]
+fn a_job_whose_nodes_somebody_chose_gets_back_the_partitions_that_hold_them() {
+    let mut site = Site::new();
+    let own = |nodes: &[&str]| strings(nodes);
+    site.wait(1, 10, &["fat"], "sjp:placed=fat;id=1").req_nodes = own(&["s01"]);
+    site.wait(2, 10, &["fat"], "sjp:pin=f01;from=fat;id=2").req_nodes = own(&["s01"]);
+    site.wait(3, 10, &["fat"], "sjp:placed=fat;was=slim,fat;id=3").req_nodes = own(&["s02"]);
+    // Nothing that it came with holds this node: it stays.
+    site.wait(4, 10, &["fat"], "sjp:placed=fat;id=4").req_nodes = own(&["f01"]);
+    site.wait(5, 10, &["fat"], "sjp:placed=slim;id=5").req_nodes = own(&["s01"]);
+    let plan = site.let_go();
+    let seen: Vec<(u32, bool, String)> =
+        plan.iter().map(|i| (i.job, i.unpin, i.partitions.join(","))).collect();
+    let back = |job, list: &str| (job, false, list.to_owned());
+    assert_eq!(seen, [back(1, "slim"), back(2, "slim"), back(3, "slim"), back(4, ""), back(5, "")]);
+    assert_eq!(plan[0].words, "let go in s01, back to slim");
+}
+
+#[test]
 fn a_job_moves_to_where_there_is_room() {
     let mut site = Site::new();
     site.fill(&["s01", "s02"]);
