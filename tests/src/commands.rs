@@ -141,6 +141,24 @@ pub fn parse_record(line: &str) -> BTreeMap<String, String> {
 }
 
 impl TestCluster {
+    /// Updates a job as `user` by `scontrol update`, again as long as it says EAGAIN: on
+    /// a cluster without accounting 24.11 and 26.05 do so to most new partitions, by an
+    /// old errno of the thread that answers.
+    ///
+    /// # Errors
+    /// When it is refused, or says EAGAIN for a minute.
+    pub fn update_job(&self, user: RunAs, id: u32, words: &[&str]) -> Result<()> {
+        let job = format!("jobid={id}");
+        let args: Vec<&str> = ["update", &job].into_iter().chain(words.iter().copied()).collect();
+        wait_for(JOB_DEADLINE, "slurmctld has time for an update", || {
+            let out = self.run(user, "scontrol", &args)?;
+            if out.stderr.contains("temporarily unavailable") {
+                return Ok(Err(out.stderr));
+            }
+            out.ok().map(|_| Ok(()))
+        })
+    }
+
     /// Runs a command as root and returns its standard output.
     ///
     /// # Errors

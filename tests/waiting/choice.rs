@@ -30,9 +30,7 @@ fn a_later_choice_wins_and_the_mark_is_dropped() {
 
     // The user's own updates, and text before the mark that the site has put there.
     let user = RunAs::user(1);
-    let own_update = |id: u32, what: &str| {
-        cluster.run(user, "scontrol", &["update", &format!("jobid={id}"), what]).unwrap().ok()
-    };
+    let own_update = |id: u32, what: &str| cluster.update_job(user, id, &[what]);
     let site = format!("admincomment=the site's {}", cluster.job(partition).unwrap().admin_comment);
     update(&cluster, partition, &[&site]);
     own_update(partition, "partition=slim").unwrap();

@@ -78,9 +78,7 @@ pub fn cancel(cluster: &TestCluster, ids: &[u32]) {
 }
 
 pub fn update(cluster: &TestCluster, id: u32, what: &[&str]) {
-    let job = format!("jobid={id}");
-    let args: Vec<&str> = ["update", job.as_str()].iter().chain(what).copied().collect();
-    cluster.cmd("scontrol", &args).unwrap();
+    cluster.update_job(RunAs::Root, id, what).unwrap();
 }
 
 /// How many changes of this kind were made for the job.

@@ -22,10 +22,11 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 /// Busy answers for one update, after which the action is given up: the next
 /// look at the queue plans it again, from fresh data.
 const TRIES: u32 = 6;
-/// How often an update is tried again soon, before [`Answer::Again`] counts as busy.
-const SOON_TRIES: u32 = 10;
+/// How often an update is tried again soon, before [`Answer::Again`] counts as busy:
+/// with three of four answers such, one update in five thousand gets there.
+const SOON_TRIES: u32 = 30;
 /// The wait before each of these.
-const SOON: Duration = Duration::from_millis(200);
+const SOON: Duration = Duration::from_millis(100);
 
 /// Whether changes may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -477,8 +478,8 @@ mod tests {
         let tries = TRIES + SOON_TRIES;
         let said = format!("Resource temporarily unavailable ({tries} tries)");
         assert_eq!(outcome, Outcome::Failed(said));
-        // Two seconds of soon, then 1, 2, 4, 8 and 16.
-        assert_eq!(fake.seconds()[10..], [2, 3, 5, 9, 17, 33]);
+        // Three seconds of soon, then 1, 2, 4, 8 and 16.
+        assert_eq!(fake.seconds()[SOON_TRIES as usize..], [3, 4, 6, 10, 18, 34]);
         hands.stop(Duration::from_secs(1)).await;
     }
 
