@@ -42,7 +42,7 @@ CONFDIR := $(SYSCONFDIR)/sjp
 # Debian's slurmctld runs Lua 5.1, others 5.3 or 5.4; sjp.lua picks the module.
 LUA_VERSIONS := 5.1 5.3 5.4
 # The commands of `sjp`, each with a manual page of its own.
-SJP_COMMANDS := status table place parse
+SJP_COMMANDS := status table place parse undo
 # The crates that tests without a Slurm cover; sjp-lua has calls of its own.
 UNIT_CRATES := sjp-core sjp-slurm sjp-table sjpd
 # Real-Slurm tests at the same time: each runs a cluster of its own.
