@@ -6,6 +6,20 @@ use std::fmt::Write as _;
 use crate::pass::Pass;
 use crate::sdiag::{Rpcs, Sdiag};
 
+/// What the commands that sjpd runs send. Draining and resuming a node sends a few too.
+const OF_COMMANDS: [&str; 10] = [
+    "REQUEST_ASSOC_MGR_INFO",
+    "REQUEST_BUILD_INFO",
+    "REQUEST_FED_INFO",
+    "REQUEST_JOB_INFO",
+    "REQUEST_JOB_INFO_SINGLE",
+    "REQUEST_NODE_INFO",
+    "REQUEST_PARTITION_INFO",
+    "REQUEST_PING",
+    "REQUEST_RESERVATION_INFO",
+    "REQUEST_UPDATE_JOB",
+];
+
 /// All tables.
 pub fn tables(passes: &[Pass]) -> String {
     let mut text = jobs(passes);
@@ -114,6 +128,10 @@ fn load(passes: &[Pass]) -> String {
     };
     table.row("**RPCs: number, mean, together**", passes, |p| {
         cell(p.sdiag.types.values().copied().sum())
+    });
+    table.row("of the types that sjpd's commands send", passes, |p| {
+        let types = p.sdiag.types.iter();
+        cell(types.filter(|(t, _)| OF_COMMANDS.contains(&t.as_str())).map(|(_, r)| *r).sum())
     });
     let names = |of: fn(&Sdiag) -> &std::collections::BTreeMap<String, Rpcs>| {
         let names: BTreeSet<String> =
