@@ -260,7 +260,8 @@ fn gives_other(roster: &Roster, rule: &PartitionRule, job: &JobRequest<'_>, need
     if !no_time && !no_mem {
         return false;
     }
-    let names = || job.partition.unwrap_or_default().split(',').filter(|n| !n.is_empty());
+    let own = job.partition.filter(|p| !p.is_empty()).or(job.home).unwrap_or_default();
+    let names = || own.split(',').filter(|n| !n.is_empty());
     let is_own = |rule: &PartitionRule| match names().next() {
         Some(_) => names().any(|n| n.trim() == rule.name),
         None => rule.default,

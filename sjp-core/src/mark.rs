@@ -20,8 +20,8 @@ pub const PREFIX: &str = "sjp:";
 /// out. What it came with: `was` (partitions it named), `own` (`nodes`,
 /// `exclude`: lists of its own that were followed), `left` (`time`, `mem`: what
 /// it left to its partition), `had` (the partitions of a job that was skipped,
-/// before sjpd changed them), `may` (partitions for some groups only that would take
-/// it: sjpd does not know who is in which). What sjpd did since:
+/// before sjpd changed them), `may` (partitions for some groups only that its
+/// user may use: sjpd does not know who is in which). What sjpd did since:
 /// `released`, `moved`, `widened` (the partitions before), `qos`, `at` (Unix
 /// seconds of its last change), `eta` (Unix seconds at which the node of a pin
 /// is expected to have room).
@@ -259,21 +259,17 @@ impl Mark {
         self.set_list("left", &left);
     }
 
-    /// Writes down which partitions would take the job that are for some groups only.
+    /// Writes down which partitions for some groups only its user may use, of those that
+    /// the job bounds itself to.
     fn name_restricted(&mut self, roster: &Roster, job: &JobRequest<'_>, permitted: &[bool]) {
-        let rules = (0..=u16::MAX).zip(&roster.partitions);
-        let mut rules = rules.filter(|(_, rule)| rule.restricted).peekable();
-        if rules.peek().is_none() {
+        let rules = (0..=u16::MAX).zip(&roster.partitions).zip(permitted);
+        let mut may = rules.filter(|((_, rule), may)| rule.restricted && **may).peekable();
+        if may.peek().is_none() {
             return;
         }
         let named = eligible::named_partitions(roster, job);
-        let named = named.as_deref();
-        let may: Vec<u16> = rules
-            .filter(|&(index, rule)| {
-                eligible::accepts(roster, index, rule, job, Some(permitted), named, None).is_ok()
-            })
-            .map(|(index, _)| index)
-            .collect();
+        let bound = |index: &u16| named.as_ref().is_none_or(|named| named.contains(index));
+        let may: Vec<u16> = may.map(|((index, _), _)| index).filter(bound).collect();
         self.set("may", &partition_names(roster, &may));
     }
 
@@ -390,31 +386,25 @@ mod tests {
     fn partitions_for_groups_are_written_down_where_the_user_is_in_them() {
         let rule = |name: &str, restricted| PartitionRule {
             name: name.into(),
-            open: true,
-            max_time: if name == "brief" { Limit::At(1) } else { Limit::Unlimited },
             restricted,
             ..PartitionRule::default()
         };
-        let rules = [rule("all", false), rule("brief", true), rule("ours", true), rule("x", true)];
-        let kind =
-            crate::publication::Kind { cpus: Cpus(4), mem: None, size: None, step: 1, pset: 0 };
-        let mut roster = Roster {
-            partitions: rules.to_vec(),
-            psets: vec![vec![0, 1, 2, 3]],
-            kinds: vec![kind],
-            ..Roster::default()
-        };
+        let rules = [rule("all", false), rule("ours", true), rule("theirs", true)];
+        let mut roster = Roster { partitions: rules.to_vec(), ..Roster::default() };
         let job = JobRequest { time_limit: Limit::At(5), cpus: Cpus(1), ..JobRequest::default() };
         let job = JobRequest { mem: MemPer::Cpu(MemMb(10)), ..job };
         let placement = nowhere(vec![0]);
-        let may = [true, true, true, false];
-        let placed = |roster: &Roster, may: Option<&[bool]>| {
-            for_placement(roster, &job, &placement, may, 7, None)
+        let may = [true, true, false];
+        let placed = |roster: &Roster, job: &JobRequest<'_>, may: Option<&[bool]>| {
+            for_placement(roster, job, &placement, may, 7, None)
         };
-        assert_eq!(placed(&roster, Some(&may)), "sjp:placed=all;may=ours;job=0c;id=7");
-        assert_eq!(placed(&roster, None), "sjp:placed=all;job=0c;id=7");
-        roster.partitions[2].restricted = false;
-        assert_eq!(placed(&roster, Some(&may)), "sjp:placed=all;job=0c;id=7");
+        assert_eq!(placed(&roster, &job, Some(&may)), "sjp:placed=all;may=ours;job=0c;id=7");
+        assert_eq!(placed(&roster, &job, None), "sjp:placed=all;job=0c;id=7");
+        let named = JobRequest { partition: Some("all"), ..job.clone() };
+        let text = "sjp:placed=all;was=all;job=0c;id=7";
+        assert_eq!(placed(&roster, &named, Some(&may)), text, "it bounds itself");
+        roster.partitions[1].restricted = false;
+        assert_eq!(placed(&roster, &job, Some(&may)), "sjp:placed=all;job=0c;id=7");
     }
 
     #[test]

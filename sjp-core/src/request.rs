@@ -17,6 +17,9 @@ pub struct JobRequest<'a> {
     pub alloc_node: Option<&'a str>,
     /// Partition list as the user (or the site's rules) wrote it.
     pub partition: Option<&'a str>,
+    /// The partitions that it is in without sjp though it named none: the site's rules
+    /// put it there. `None`: the default one.
+    pub home: Option<&'a str>,
     /// `--nodelist` as written.
     pub nodelist: Option<&'a str>,
     /// `--exclude` as written.
@@ -72,6 +75,7 @@ impl<'a> JobRequest<'a> {
             qos: Some(job.qos.as_str()).filter(|q| !q.is_empty()),
             alloc_node: None,
             partition,
+            home: None,
             nodelist: Some(nodelist).filter(|l| !l.is_empty()),
             exclude: None,
             cpus: job.cpus,

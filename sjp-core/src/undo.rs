@@ -15,7 +15,7 @@ use crate::eligible;
 use crate::mark::Mark;
 use crate::publication::Roster;
 use crate::waiting::standing::{self, Standing};
-use crate::waiting::{Step, Waiting, permitted, request, same};
+use crate::waiting::{Origin, Step, Waiting, permitted, request, same};
 
 /// What is taken back from one job. The steps are to be made in this order: the
 /// node; the partitions, with what the mark is then; the QOS, with the AdminComment
@@ -184,8 +184,8 @@ fn before(
     if list.is_empty() {
         return Err(format!("there is no {whose}"));
     }
-    let text = named.join(",");
-    let mut request = request(job, mark, Some(text.as_str()).filter(|t| !t.is_empty()));
+    let origin = Origin::named(&named);
+    let mut request = request(job, mark, &origin);
     if own_qos.is_some() {
         request.qos = own_qos;
     }

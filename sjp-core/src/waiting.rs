@@ -180,10 +180,34 @@ impl Settings {
     }
 }
 
+/// Where a job came from, as lists of partitions.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// Those that it named; empty: none.
+    named: String,
+    /// Those that it was in all the same, as far as it is known.
+    home: String,
+}
+
+impl Origin {
+    /// By the mark, and by where the job is while sjp has not placed it.
+    pub(crate) fn of(job: &Job, mark: &Mark) -> Self {
+        let home = if mark.places() { mark.list("had") } else { job.partitions.clone() };
+        Self { named: mark.list("was").join(","), home: home.join(",") }
+    }
+
+    /// Of a job that named these.
+    pub(crate) fn named(list: &[String]) -> Self {
+        Self { named: list.join(","), home: String::new() }
+    }
+}
+
 /// A job of sjp's as it asks to be placed now: by what the queue shows, and by
 /// what its mark says it came with.
-pub(crate) fn request<'a>(job: &'a Job, mark: &Mark, named: Option<&'a str>) -> JobRequest<'a> {
-    let mut request = JobRequest::queued(job, "", named);
+pub(crate) fn request<'a>(job: &'a Job, mark: &Mark, origin: &'a Origin) -> JobRequest<'a> {
+    let given = |list: &'a String| Some(list.as_str()).filter(|l| !l.is_empty());
+    let mut request = JobRequest::queued(job, "", given(&origin.named));
+    request.home = given(&origin.home);
     let pinned_once = ["pin", "from", "released"].iter().any(|key| mark.get(key).is_some());
     if pinned_once {
         // Several tasks are pinned with -N 1 only, which the queue does not show.

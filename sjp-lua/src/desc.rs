@@ -188,6 +188,7 @@ impl Fields {
             qos: self.qos.as_deref(),
             alloc_node: self.alloc_node.as_deref(),
             partition: self.partition.as_deref(),
+            home: None,
             nodelist: self.req_nodes.as_deref(),
             exclude: self.exc_nodes.as_deref(),
             cpus: Cpus(clamp(cpus)),

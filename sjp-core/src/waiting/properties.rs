@@ -214,9 +214,8 @@ fn nothing_is_promised_twice(site: &Site, intents: &[Intent]) {
 fn partitions_are_allowed(site: &Site, roster: &Roster, intent: &Intent) {
     let job = job(site, intent.job);
     let mark = mark_of(job);
-    let was = mark.list("was").join(",");
-    let named = Some(was.as_str()).filter(|w| !w.is_empty());
-    let request = request(job, &mark, named);
+    let origin = Origin::of(job, &mark);
+    let request = request(job, &mark, &origin);
     let named = named_partitions(roster, &request);
     let may = permitted(roster, &mark);
     let before: Vec<String> =

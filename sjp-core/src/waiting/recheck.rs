@@ -10,8 +10,8 @@
 use super::room::Future;
 use super::standing::{self, Standing};
 use super::{
-    Intent, Kind, Settings, Snapshot, Waiting, opened_list, own_partitions, permitted, place_words,
-    request, same, waits_for_room,
+    Intent, Kind, Origin, Settings, Snapshot, Waiting, opened_list, own_partitions, permitted,
+    place_words, request, same, waits_for_room,
 };
 use crate::decision::{Basis, NodeClaim, Placement, Reason};
 use crate::mark::{self, Mark};
@@ -185,9 +185,8 @@ impl<'s> Planner<'s> {
         if let Some(node) = c.pin.filter(|_| !c.waits) {
             self.promises.take_back(node, c.share.0, c.share.1);
         }
-        let was = mark.list("was").join(",");
-        let named = Some(was.as_str()).filter(|w| !w.is_empty());
-        let request = request(job, mark, named);
+        let origin = Origin::of(job, mark);
+        let request = request(job, mark, &origin);
         let permitted = permitted(roster, mark);
         let context = |promises| Context {
             roster,

@@ -633,3 +633,17 @@ fn memory_that_was_left_to_a_partition_is_what_the_queue_shows() {
     let takes: Vec<_> = plan.iter().flat_map(|i| i.takes.clone()).collect();
     assert_eq!(takes, [("f01".to_owned(), 8, 8000)]);
 }
+
+#[test]
+fn a_skipped_job_gets_no_less_time_than_where_the_site_put_it() {
+    let mut site = Site::new();
+    site.partitions[0].default_time = Limit::At(10);
+    site.fill(&["f01"]);
+    // The site's rules put both into fat, which gives them no end; slim is the default.
+    let skipped = "sjp:skipped=no room;left=time";
+    site.wait(1, 9, &["fat"], skipped).time_limit = Limit::Unlimited;
+    site.wait(2, 8, &["fat"], "sjp:skipped=no room").time_limit = Limit::At(5);
+    let plan = site.recheck(NOW);
+    let moved: Vec<u32> = plan.iter().map(|i| i.job).collect();
+    assert_eq!(moved, [2]);
+}

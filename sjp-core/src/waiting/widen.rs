@@ -3,8 +3,8 @@
 
 use super::standing::{self, Standing};
 use super::{
-    Intent, Kind, Settings, Waiting, opened_list, own_partitions, permitted, place_words, request,
-    same, waiting_since, waits_for_room,
+    Intent, Kind, Origin, Settings, Waiting, opened_list, own_partitions, permitted, place_words,
+    request, same, waiting_since, waits_for_room,
 };
 use crate::cluster::Job;
 use crate::eligible;
@@ -38,8 +38,10 @@ fn one(roster: &Roster, w: &Waiting<'_>, now: i64) -> Option<Intent> {
         return None;
     }
     let pinned = mark.get("pin");
-    let by_nodes = !matches!(job.reason.as_str(), "None" | "Priority" | "Resources");
-    if !waits_for_room(job) || (by_nodes && pinned.is_none()) {
+    // A node that is not there and that sjp did not choose is the job's own affair;
+    // partitions are sjp's choice.
+    let own_node = job.reason.starts_with("ReqNodeNotAvail") && pinned.is_none();
+    if !waits_for_room(job) || own_node {
         return None;
     }
     let from = mark.list("from");
@@ -75,9 +77,8 @@ fn one(roster: &Roster, w: &Waiting<'_>, now: i64) -> Option<Intent> {
 /// Every partition that would accept the job, highest tier first, then by name;
 /// one only where Slurm would refuse a list.
 fn all(roster: &Roster, w: &Waiting<'_>) -> Vec<u16> {
-    let was = w.mark.list("was").join(",");
-    let named = Some(was.as_str()).filter(|w| !w.is_empty());
-    let request = request(w.job, w.mark, named);
+    let origin = Origin::of(w.job, w.mark);
+    let request = request(w.job, w.mark, &origin);
     if eligible::one_partition_only(roster, &request) {
         return Vec::new();
     }
