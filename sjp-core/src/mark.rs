@@ -19,15 +19,16 @@ pub const PREFIX: &str = "sjp:";
 /// Where the job is: `pin`, `placed` or `open`, with `from` for what a pin left
 /// out. What it came with: `was` (partitions it named), `own` (`nodes`,
 /// `exclude`: lists of its own that were followed), `left` (`time`, `mem`: what
-/// it left to its partition), `had` (the partitions of a job that was skipped,
+/// it left to its partition), `per` (`cpu`: the memory of its one CPU is for each
+/// CPU, where it will get a whole core), `had` (the partitions of a job that was skipped,
 /// before sjpd changed them), `may` (partitions for some groups only that its
 /// user may use: sjpd does not know who is in which). What sjpd did since:
 /// `released`, `moved`, `widened` (the partitions before), `qos`, `at` (Unix
 /// seconds of its last change), `eta` (Unix seconds at which the node of a pin
 /// is expected to have room).
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "pin", "placed", "open", "from", "released", "moved", "widened", "qos", "skipped", "room",
-    "eta", "at", "was", "own", "left", "had", "may", "job", "free", "id",
+    "eta", "at", "was", "own", "left", "per", "had", "may", "job", "free", "id",
 ];
 
 /// Keys that outlive the mark of a job that somebody else has placed: what
@@ -217,6 +218,10 @@ pub fn for_placement(
     let mut mark = Mark { before: site_text(existing), fields: Vec::new() };
     let known = |name: &str| roster.partitions.iter().any(|p| p.name == name);
     mark.name_own(job, known, roster.policy.user_nodes == UserChoice::Follow);
+    let cores = || roster.kinds.iter().any(|kind| kind.step > 1);
+    if job.cpus == Cpus(1) && matches!(job.mem, MemPer::Cpu(_)) && cores() {
+        mark.set("per", "cpu");
+    }
     mark.place(roster, placement);
     if let Some(permitted) = permitted {
         mark.name_restricted(roster, job, permitted);
@@ -237,6 +242,9 @@ pub fn skipped(job: &JobRequest<'_>, reason: Reason, existing: Option<&str>) -> 
     // Only a job that waits for room is looked at again.
     if reason == Reason::NoRoom {
         mark.name_own(job, |_| true, true);
+        if job.cpus == Cpus(1) && matches!(job.mem, MemPer::Cpu(_)) {
+            mark.set("per", "cpu");
+        }
     }
     Some(mark.to_comment())
 }

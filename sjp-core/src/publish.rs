@@ -4,7 +4,9 @@
 mod rooms;
 mod roster;
 
-pub use rooms::{Extra, Moving, RoomsInput, build_rooms, is_tied, job_share, planned_at};
+pub use rooms::{
+    Extra, Moving, RoomsInput, asked_mem, build_rooms, is_tied, job_share, planned_at,
+};
 pub use roster::{RosterInput, build_roster};
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ mod tests;
 use crate::cluster::{Job, JobState};
 use crate::mark::{self, Mark};
 use crate::publication::Roster;
-use crate::publish::RoomsInput;
+use crate::publish::{RoomsInput, asked_mem};
 use crate::request::JobRequest;
 use crate::undo;
 use crate::units::{Limit, MemMb, MemPer};
@@ -216,6 +216,7 @@ pub(crate) fn request<'a>(job: &'a Job, mark: &Mark, origin: &'a Origin) -> JobR
     // Left to a partition without a default, it is all of a node's.
     let memory_unknown = mark.get("job").is_some_and(|shape| !shape.contains(','));
     let whole = job.mem == MemPer::Node(MemMb(0));
+    request.mem = asked_mem(job);
     if memory_unknown || (whole && mark.has("left", "mem")) {
         request.mem = MemPer::Unset;
     }

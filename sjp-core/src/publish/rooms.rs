@@ -7,6 +7,7 @@ use crate::capacity::Mix;
 use crate::cluster::{Job, JobState, Node, QosCaps, Reservation, SlurmConfig};
 use crate::eligible::kind_of;
 use crate::ledger::Ledger;
+use crate::mark::Mark;
 use crate::publication::{Group, MEM_UNMANAGED, NEVER, NO_GROUP, QosRoom, Rooms, Roster};
 use crate::units::{Cpus, MemMb, MemPer};
 use std::collections::{HashMap, HashSet};
@@ -207,8 +208,9 @@ fn taken(roster: &Roster, input: &RoomsInput<'_>) -> HashMap<u32, Taken> {
         }
     }
     for job in input.jobs.iter().filter(|j| is_tied(j) && !anew(j.id)) {
-        let (cpus, mem) = job_share(job);
         for node in job.req_nodes.iter().filter_map(|n| find(n)) {
+            let step = kind_of(roster, node).map_or(1, |kind| kind.step);
+            let (cpus, mem) = job_share(job, step, input.config.whole_cores());
             let t = taken.entry(node).or_default();
             t.cpus = t.cpus.saturating_add(cpus);
             t.mem = t.mem.saturating_add(mem);
@@ -257,19 +259,41 @@ pub fn planned_at(job: &Job) -> Option<i64> {
 }
 
 /// CPUs and MB that a job takes on each of its nodes: a pending one on those it
-/// names, all tasks of an array together.
+/// names, all tasks of an array together. What runs shows what it was given; what
+/// waits, what it asked for: `step` is how CPUs come on the node (1: one by one), and
+/// with `whole_cores` memory for each CPU counts for all of those.
 #[must_use]
-pub fn job_share(job: &Job) -> (u32, u64) {
+pub fn job_share(job: &Job, step: u32, whole_cores: bool) -> (u32, u64) {
     let named = if job.nodes.is_empty() { job.req_nodes.len() } else { job.nodes.len() };
     let nodes = job.node_count.max(u32::try_from(named).unwrap_or(1)).max(1);
     let tasks = job.array_tasks.max(1);
-    let cpus = job.cpus.0.div_ceil(nodes);
-    let mem = match job.mem {
+    let asked = Cpus(job.cpus.0.div_ceil(nodes));
+    let waits = job.state == JobState::Pending;
+    let cpus = if waits { asked.round_up(step) } else { asked };
+    let mem = match asked_mem(job) {
         MemPer::Unset => 0,
         MemPer::Node(m) => m.0,
-        MemPer::Cpu(m) => m.times(Cpus(cpus)).0,
+        MemPer::Cpu(m) => m.times(if whole_cores { cpus } else { asked }).0,
     };
-    (cpus.saturating_mul(tasks), mem.saturating_mul(u64::from(tasks)))
+    (cpus.0.saturating_mul(tasks), mem.saturating_mul(u64::from(tasks)))
+}
+
+/// The memory that a job asked for. Of one with a single CPU, the queue does not show
+/// whether it is for each CPU: its mark does.
+#[must_use]
+pub fn asked_mem(job: &Job) -> MemPer {
+    let marked = || {
+        let mark = job.admin_comment.as_deref().and_then(Mark::parse);
+        mark.is_some_and(|mark| mark.has("per", "cpu"))
+    };
+    match job.mem {
+        MemPer::Node(m)
+            if job.state == JobState::Pending && job.cpus.0 == 1 && m.0 > 0 && marked() =>
+        {
+            MemPer::Cpu(m)
+        }
+        mem => mem,
+    }
 }
 
 fn qos_rooms(roster: &Roster, qos: &[QosCaps]) -> Vec<QosRoom> {

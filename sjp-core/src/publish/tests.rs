@@ -234,3 +234,21 @@ fn partitions_are_closed_with_a_reason() {
     assert!(!roster_of(&nodes, &[partition("p")], &linear).partitions[0].open);
     assert!(roster_of(&nodes, &[partition("p")], &config()).partitions[0].open);
 }
+
+#[test]
+fn a_tied_job_takes_whole_cores() {
+    let threads = Node { threads_per_core: 2, ..node("n1") };
+    let (nodes, none) = ([threads], Ledger::new());
+    let free = |job: Job| {
+        let group = group(&nodes, "n1", &[job], &[], &none);
+        (16 - group.cpus, 64_000 - group.mem)
+    };
+    let of = |cpus, mem| Job { mem, ..tied("n1", cpus, 0) };
+    assert_eq!(free(of(3, MemPer::Cpu(MemMb(1000)))), (4, 4000));
+    assert_eq!(free(of(3, MemPer::Node(MemMb(1000)))), (4, 1000));
+    // The queue does not tell whose memory that of a single CPU is; the mark does.
+    let one = of(1, MemPer::Node(MemMb(1000)));
+    assert_eq!(free(one.clone()), (2, 1000));
+    let comment = Some("sjp:pin=n1;from=p;per=cpu;id=1".to_owned());
+    assert_eq!(free(Job { admin_comment: comment, ..one }), (2, 2000));
+}

@@ -194,7 +194,7 @@ fn nothing_is_promised_twice(site: &Site, intents: &[Intent]) {
         if mark_of(j).get("eta").is_some() && site.settings.wait_for_room {
             continue; // Waits for room; it holds none.
         }
-        let (cpus, mem) = crate::publish::job_share(j);
+        let (cpus, mem) = crate::publish::job_share(j, 1, false);
         let t = promised.entry(j.req_nodes[0].as_str()).or_default();
         *t = (t.0 + u64::from(cpus), t.1 + mem);
     }

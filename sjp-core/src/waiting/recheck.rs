@@ -14,6 +14,7 @@ use super::{
     place_words, request, same, waits_for_room,
 };
 use crate::decision::{Basis, NodeClaim, Placement, Reason};
+use crate::eligible::kind_of;
 use crate::mark::{self, Mark};
 use crate::place::{Context, Scratch, Survey, may_pin};
 use crate::promises::Promises;
@@ -112,10 +113,13 @@ fn candidate<'a>(
         Standing::Unplaced | Standing::Half | Standing::Changed { .. } => return None,
     };
     let node = mark.get("pin").and_then(|node| snapshot.roster.nodes.find(node));
-    let (cpus, mem) = job_share(job);
+    let pin = node.and_then(|n| u32::try_from(n).ok());
+    let kind = pin.and_then(|node| kind_of(snapshot.roster, node));
+    let whole_cores = snapshot.input.config.whole_cores();
+    let (cpus, mem) = job_share(job, kind.map_or(1, |kind| kind.step), whole_cores);
     Some(Candidate {
         w: *w,
-        pin: node.and_then(|n| u32::try_from(n).ok()),
+        pin,
         waits: mark.get("eta").is_some() && settings.wait_for_room,
         share: (cpus, u32::try_from(mem).unwrap_or(u32::MAX)),
         skipped,

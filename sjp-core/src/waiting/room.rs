@@ -63,19 +63,25 @@ impl Future {
             }
         }
         for job in input.jobs {
-            let (cpus, mem) = job_share(job);
-            let (cpus, mem) = (i64::from(cpus), signed(mem));
+            let share = |node: usize| {
+                let kind = u32::try_from(node).ok().and_then(|node| kind_of(roster, node));
+                let step = kind.map_or(1, |kind| kind.step);
+                let (cpus, mem) = job_share(job, step, input.config.whole_cores());
+                (i64::from(cpus), signed(mem))
+            };
             match (job.state, job.end) {
                 (JobState::Active, Some(end)) => {
-                    for n in &job.nodes {
-                        if let Some(n) = find(n).and_then(|i| nodes.get_mut(i)) {
+                    for at in job.nodes.iter().filter_map(|n| find(n)) {
+                        let (cpus, mem) = share(at);
+                        if let Some(n) = nodes.get_mut(at) {
                             n.ends.push((end.max(input.now), cpus, mem));
                         }
                     }
                 }
                 (JobState::Pending, _) if is_tied(job) && !anew.contains(&job.id) => {
-                    for n in &job.req_nodes {
-                        if let Some(n) = find(n).and_then(|i| nodes.get_mut(i)) {
+                    for at in job.req_nodes.iter().filter_map(|n| find(n)) {
+                        let (cpus, mem) = share(at);
+                        if let Some(n) = nodes.get_mut(at) {
                             n.cpus -= cpus;
                             n.mem -= mem;
                         }
