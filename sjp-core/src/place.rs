@@ -41,16 +41,9 @@ pub fn choose<V: RoomView>(
     job: &JobRequest<'_>,
     scratch: &mut Scratch,
 ) -> Result<Placement, Reason> {
-    let survey = Survey::of_partitions(ctx, job, scratch)?;
-    match survey.by_order(ctx, job, scratch) {
-        Some(Ok(placement)) => return Ok(placement),
-        Some(Err(select::NoRoomLeft)) => {}
-        None => {
-            survey.look(ctx, job, scratch);
-            if survey.has_room(scratch) {
-                return Ok(survey.by_room(ctx, job, scratch));
-            }
-        }
+    let (survey, placement) = look_for_room(ctx, job, scratch)?;
+    if let Some(placement) = placement {
+        return Ok(placement);
     }
     let policy = &ctx.roster.policy;
     match (policy.no_room, policy.always_place) {
@@ -58,6 +51,27 @@ pub fn choose<V: RoomView>(
         (NoRoom::Leave, true) => Ok(survey.by_shape(ctx, job, scratch)),
         (NoRoom::Leave, false) => Err(Reason::NoRoom),
     }
+}
+
+/// Where the job has room now, if anywhere; what it costs in each partition is in the
+/// scratch.
+///
+/// # Errors
+/// The reason why the job keeps the fields it came with.
+pub(crate) fn look_for_room<V: RoomView>(
+    ctx: &Context<'_, V>,
+    job: &JobRequest<'_>,
+    scratch: &mut Scratch,
+) -> Result<(Survey, Option<Placement>), Reason> {
+    let survey = Survey::of_partitions(ctx, job, scratch)?;
+    let placement = match survey.by_order(ctx, job, scratch) {
+        Some(found) => found.ok(),
+        None => {
+            survey.look(ctx, job, scratch);
+            survey.has_room(scratch).then(|| survey.by_room(ctx, job, scratch))
+        }
+    };
+    Ok((survey, placement))
 }
 
 /// Every partition that can hold the job and will accept it.

@@ -16,7 +16,7 @@ use super::{
 use crate::decision::{Basis, NodeClaim, Placement, Reason};
 use crate::eligible::kind_of;
 use crate::mark::{self, Mark};
-use crate::place::{Context, Scratch, Survey, may_pin};
+use crate::place::{Context, Scratch, Survey, look_for_room, may_pin};
 use crate::promises::Promises;
 use crate::publication::Rooms;
 use crate::publish::{Extra, RoomsInput, build_rooms, job_share, planned_at};
@@ -127,6 +127,9 @@ fn candidate<'a>(
     })
 }
 
+/// How often a recheck builds the rooms anew, about.
+const MOST_ROOMS: usize = 64;
+
 /// The state of one recheck.
 struct Planner<'s> {
     snapshot: &'s Snapshot<'s>,
@@ -173,6 +176,19 @@ impl<'s> Planner<'s> {
         build_rooms(self.snapshot.roster, &RoomsInput { extra, ..self.snapshot.input })
     }
 
+    /// Makes the rooms those that a job of this priority sees. With many plans, a few
+    /// for jobs just below it count too: each change means to build all rooms anew.
+    fn count_plans(&mut self, priority: u32) {
+        let counted = self.planned.iter().take_while(|&&p| p > priority).count();
+        if counted <= self.counted {
+            return;
+        }
+        let ahead = (self.planned.len() / MOST_ROOMS).min(self.planned.len() - counted);
+        self.counted = counted + ahead;
+        let last = self.planned.get(self.counted.saturating_sub(1)).copied();
+        self.rooms = self.rooms_above(last.map_or(priority, |p| p.saturating_sub(1)));
+    }
+
     fn promise_pin(&mut self, c: &Candidate<'_>) {
         if let Some(node) = c.pin {
             self.promises.promise(node, c.share.0, c.share.1);
@@ -181,11 +197,7 @@ impl<'s> Planner<'s> {
 
     fn decide(&mut self, c: &Candidate<'_>) -> Option<Intent> {
         let (job, mark, roster) = (c.w.job, c.w.mark, self.snapshot.roster);
-        let counted = self.planned.iter().take_while(|&&p| p > job.priority).count();
-        if counted != self.counted {
-            self.counted = counted;
-            self.rooms = self.rooms_above(job.priority);
-        }
+        self.count_plans(job.priority);
         if let Some(node) = c.pin.filter(|_| !c.waits) {
             self.promises.take_back(node, c.share.0, c.share.1);
         }
@@ -202,7 +214,12 @@ impl<'s> Planner<'s> {
         let ctx = context(self.promises.as_slice());
         let scratch = &mut self.scratch;
         // A job that sjp does not place (any more) stays as it is.
-        let Ok(survey) = Survey::take(&ctx, &request, scratch) else {
+        let found = match c.pin {
+            None => look_for_room(&ctx, &request, scratch),
+            // Whether its own node has room, only a look at every node tells.
+            Some(_) => Survey::take(&ctx, &request, scratch).map(|survey| (survey, None)),
+        };
+        let Ok((survey, mut placement)) = found else {
             if !c.waits {
                 self.promise_pin(c);
             }
@@ -219,8 +236,10 @@ impl<'s> Planner<'s> {
             at.and_then(|p| scratch.costs.get(p)).is_some_and(|cost| cost.is_finite())
         };
         let here = mark.get("pin").is_none() && job.partitions.iter().any(has_room);
-        if survey.has_room(scratch) {
-            let placement = survey.by_room(&ctx, &request, scratch);
+        if c.pin.is_some() && survey.has_room(scratch) {
+            placement = Some(survey.by_room(&ctx, &request, scratch));
+        }
+        if let Some(placement) = placement {
             let names = |list: &[u16]| -> Vec<String> {
                 let names = mark::partition_names(roster, list);
                 names.split(',').map(str::to_owned).collect()
@@ -245,8 +264,8 @@ impl<'s> Planner<'s> {
                     .map(|(rule, &may)| may && job.partitions.contains(&rule.name))
                     .collect();
                 let ctx = Context { permitted: Some(only.as_slice()), ..ctx };
-                match Survey::take(&ctx, &request, scratch) {
-                    Ok(s) if s.has_room(scratch) => s.by_room(&ctx, &request, scratch).claims,
+                match look_for_room(&ctx, &request, scratch) {
+                    Ok((_, Some(there))) => there.claims,
                     _ => placement.claims.clone(),
                 }
             } else {
