@@ -41,7 +41,7 @@ for file in \
     lib/sjp/sjp.lua lib/sjp/sjp_native-{5.1,5.3,5.4}.so \
     lib/systemd/system/sjpd.service \
     share/man/man8/sjpd.8 share/man/man5/sjp.toml.5 \
-    share/man/man1/sjp{,-status,-table,-place,-parse}.1 \
+    share/man/man1/sjp{,-status,-table,-place,-parse,-undo}.1 \
     share/bash-completion/completions/{sjp,sjpd} \
     share/zsh/site-functions/_{sjp,sjpd} \
     share/fish/vendor_completions.d/{sjp,sjpd}.fish \

@@ -130,6 +130,10 @@ fn candidate<'a>(
 /// How often a recheck builds the rooms anew, about.
 const MOST_ROOMS: usize = 64;
 
+/// How many jobs of a recheck may wait for a node, the first by priority: that takes a
+/// look at the future of every node. The others wait for any.
+const MOST_WAITS: usize = 500;
+
 /// The state of one recheck.
 struct Planner<'s> {
     snapshot: &'s Snapshot<'s>,
@@ -145,6 +149,8 @@ struct Planner<'s> {
     scratch: Scratch,
     /// What running jobs give back, where it is asked for.
     future: Option<Future>,
+    /// Jobs that may still wait for a node.
+    waits: usize,
 }
 
 impl<'s> Planner<'s> {
@@ -163,6 +169,7 @@ impl<'s> Planner<'s> {
             promises: Promises::new(),
             scratch: Scratch::new(),
             future: settings.wait_for_room.then(|| Future::new(snapshot, anew)),
+            waits: MOST_WAITS,
         };
         planner.rooms = planner.rooms_above(u32::MAX);
         planner
@@ -286,7 +293,8 @@ impl<'s> Planner<'s> {
         let open = survey.opened(&ctx, &request, scratch);
         // Past its budget it waits for no single node any more.
         let now = self.snapshot.input.now;
-        let pins = may_pin(&ctx, &request) && !self.settings.past_budget(job, now);
+        let pins =
+            may_pin(&ctx, &request) && !self.settings.past_budget(job, now) && self.waits > 0;
         let wait = self.future.as_ref().filter(|_| pins).and_then(|future| {
             let first = future.first(&ctx, &survey, scratch, &self.promises)?;
             let here = c
@@ -297,6 +305,7 @@ impl<'s> Planner<'s> {
             Some(here.filter(|here| here.eta <= first.eta).unwrap_or(first))
         });
         if let Some(wait) = wait {
+            self.waits -= 1;
             self.promises.promise(wait.node, wait.cpus, wait.mem);
             return (c.pin != Some(wait.node) || !c.waits)
                 .then(|| self.to_wait(c, &open, wait.node, wait.eta))
