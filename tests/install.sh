@@ -51,7 +51,7 @@ for file in \
 done
 check "sjp.toml is the one of this release" cmp -s etc/sjp.toml "$conf"
 check "no sjp.toml.new beside it" test ! -e "$conf.new"
-check "nothing else was installed" test "$(find "$dest" -type f | wc -l)" -eq 27
+check "nothing else was installed" test "$(find "$dest" -type f | wc -l)" -eq 28
 check "no half-written file" test -z "$(find "$dest" -name '*.sjp-new')"
 check "sjpd answers" grep -q '^sjpd ' <<<"$("$dest/usr/sbin/sjpd" --version)"
 check "sjp answers" grep -q '^sjp ' <<<"$("$dest/usr/bin/sjp" --version)"
