@@ -54,6 +54,9 @@ pub struct Settings {
     pub budget_slim: i64,
     /// `[starvation] fat_ratio_threshold`, MB per CPU.
     pub fat_mb_per_cpu: f64,
+    /// When the clock was stepped last, Unix seconds by the clock since; `None`: not
+    /// since sjpd runs. What was stamped before says nothing: waits count from here.
+    pub stepped: Option<i64>,
 }
 
 /// The cluster and its queue, as the plans see them.
@@ -160,6 +163,23 @@ pub fn waits_for_room(job: &Job) -> bool {
 }
 
 impl Settings {
+    /// Since when a job has waited, by the clock as it is `now`, Unix seconds.
+    #[must_use]
+    pub fn since(&self, job: &Job, now: i64) -> i64 {
+        self.after_step(waiting_since(job), now)
+    }
+
+    /// A time that was stamped, by the clock as it is now: none before the last step,
+    /// and after one back none that is still to come.
+    #[must_use]
+    pub fn after_step(&self, at: i64, now: i64) -> i64 {
+        match self.stepped {
+            Some(step) if at > now => step,
+            Some(step) => at.max(step),
+            None => at,
+        }
+    }
+
     /// How long a job may wait before it is widened, in seconds.
     #[must_use]
     pub fn budget(&self, job: &Job) -> i64 {
@@ -176,7 +196,7 @@ impl Settings {
     /// Whether a job has waited for longer.
     #[must_use]
     pub fn past_budget(&self, job: &Job, now: i64) -> bool {
-        now.saturating_sub(waiting_since(job)) >= self.budget(job)
+        now.saturating_sub(self.since(job, now)) >= self.budget(job)
     }
 }
 

@@ -56,6 +56,8 @@ const FREE: &[(&str, char)] =
 pub struct Query {
     nonce: String,
     marks: bool,
+    /// One job only.
+    job: Option<u32>,
     /// Whether `OverSubscribe=NO` tells that a job asked for whole nodes (it
     /// does up to 24.11; 26.05 prints it for every job).
     pub no_means_exclusive: bool,
@@ -66,7 +68,7 @@ impl Query {
     /// after the jobs that it will show were submitted.
     #[must_use]
     pub fn new(nonce: u64) -> Self {
-        Self { nonce: format!("{nonce:016x}"), marks: true, no_means_exclusive: true }
+        Self { nonce: format!("{nonce:016x}"), marks: true, job: None, no_means_exclusive: true }
     }
 
     /// The same for a squeue without an `admin_comment` column
@@ -74,6 +76,14 @@ impl Query {
     #[must_use]
     pub fn without_marks(mut self) -> Self {
         self.marks = false;
+        self
+    }
+
+    /// The same for one job: slurmctld packs that one alone (of an array, every
+    /// record it has).
+    #[must_use]
+    pub fn of_job(mut self, id: u32) -> Self {
+        self.job = Some(id);
         self
     }
 
@@ -97,6 +107,7 @@ impl Query {
             .into_iter()
             .map(str::to_owned)
             .chain(std::iter::once(columns))
+            .chain(self.job.into_iter().flat_map(|id| ["-j".to_owned(), id.to_string()]))
             .collect()
     }
 
@@ -382,6 +393,9 @@ mod tests {
         assert!(columns.ends_with("|,admin_comment:0|e0123456789abcdef"), "{columns}");
         assert_eq!(columns.split(',').count(), MIDDLE.len() + FREE.len() + 2);
         let bare = Query::new(NONCE).without_marks().args();
+        let one = Query::new(NONCE).of_job(7).args();
+        assert_eq!(one[..args.len()], args);
+        assert_eq!(one[args.len()..], ["-j", "7"]);
         assert!(bare.last().unwrap().ends_with("|,UserID:0|e0123456789abcdef"));
     }
 

@@ -1,5 +1,6 @@
 //! One sjpd for a state folder: an flock on `state_dir/lock`, which says who
-//! holds it.
+//! holds it. And one on a host that changes a cluster, whatever its state folder: an
+//! flock beside the state of slurmctld.
 
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -86,43 +87,7 @@ impl StateLock {
         if meta.mode() & 0o022 != 0 {
             return Err(LockError::Open { path: state_dir.into(), mode: meta.mode() & 0o7777 });
         }
-        let path = state_dir.join("lock");
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o644)
-            .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
-            .open(&path)
-            .map_err(io("open", &path))?;
-        let mut file = match Flock::lock(
-            file.try_clone().map_err(io("open", &path))?,
-            FlockArg::LockExclusiveNonblock,
-        ) {
-            Ok(lock) => lock,
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
-                let mut holder = String::new();
-                let read = file.read_to_string(&mut holder);
-                let holder = match read {
-                    Ok(_) if !holder.trim().is_empty() => holder.trim().replace('\n', ", "),
-                    _ => "(it does not say who)".into(),
-                };
-                return Err(LockError::Held { path, holder });
-            }
-            Err((_, errno)) => return Err(io("lock", &path)(errno.into())),
-        };
-        let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned());
-        let text = format!(
-            "pid {}\nhost {}\nsince {since}\n",
-            std::process::id(),
-            host.as_deref().unwrap_or("unknown")
-        );
-        let written = file
-            .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| file.write_all(text.as_bytes()));
-        written.map_err(io("write", &path))?;
+        let file = hold(&state_dir.join("lock"), 0o644, &format!("since {since}\n"))?;
         Ok(Self { file, made_dir })
     }
 
@@ -130,6 +95,69 @@ impl StateLock {
     #[must_use]
     pub fn made_dir(&self) -> bool {
         self.made_dir
+    }
+}
+
+/// Takes the flock on a file, and writes there who has it.
+fn hold(path: &Path, mode: u32, more: &str) -> Result<Flock<File>, LockError> {
+    let io = |what, path: &Path| {
+        let path = path.to_path_buf();
+        move |source| LockError::Io { what, path, source }
+    };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(mode)
+        .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
+        .open(path)
+        .map_err(io("open", path))?;
+    let mut file = match Flock::lock(
+        file.try_clone().map_err(io("open", path))?,
+        FlockArg::LockExclusiveNonblock,
+    ) {
+        Ok(lock) => lock,
+        Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
+            let mut holder = String::new();
+            let read = file.read_to_string(&mut holder);
+            let holder = match read {
+                Ok(_) if !holder.trim().is_empty() => holder.trim().replace('\n', ", "),
+                _ => "(it does not say who)".into(),
+            };
+            return Err(LockError::Held { path: path.into(), holder });
+        }
+        Err((_, errno)) => return Err(io("lock", path)(errno.into())),
+    };
+    let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned());
+    let host = host.as_deref().unwrap_or("unknown");
+    let text = format!("pid {}\nhost {host}\n{more}", std::process::id());
+    let written =
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(text.as_bytes()));
+    written.map_err(io("write", path))?;
+    Ok(file)
+}
+
+/// The held right to change a cluster from this host: an flock on a file in
+/// StateSaveLocation, where only SlurmUser and root can open it. Two sjpd's with state
+/// folders of their own, by an admin's mistake, would each raise what the other has
+/// raised, and move jobs to and fro. Let go when dropped (the file stays).
+#[derive(Debug)]
+pub struct ActingLock {
+    _file: Flock<File>,
+}
+
+impl ActingLock {
+    /// Takes it. `state`: StateSaveLocation, which several hosts may share; each has a
+    /// file of its own.
+    ///
+    /// # Errors
+    /// See [`LockError`].
+    pub fn take(state: &Path, state_dir: &Path) -> Result<Self, LockError> {
+        let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned());
+        let path = state.join(format!("sjpd.{}.lock", host.as_deref().unwrap_or("unknown")));
+        let more = format!("state_dir {}\n", state_dir.display());
+        Ok(Self { _file: hold(&path, 0o600, &more)? })
     }
 }
 
@@ -164,6 +192,19 @@ mod tests {
         }
         drop(first);
         assert!(!StateLock::take(&state, "now").expect("free again").made_dir());
+    }
+
+    #[test]
+    fn one_acts_on_a_host_whatever_its_state_folder() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let first = ActingLock::take(dir.path(), Path::new("/run/a")).expect("free");
+        let error = ActingLock::take(dir.path(), Path::new("/run/b")).expect_err("taken");
+        let LockError::Held { path, holder } = error else { panic!("{error}") };
+        assert!(holder.contains("state_dir /run/a"), "{holder}");
+        let mode = std::fs::metadata(path).expect("made").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(first);
+        ActingLock::take(dir.path(), Path::new("/run/b")).expect("free again");
     }
 
     #[test]

@@ -171,6 +171,16 @@ pub trait Cluster: Send + Sync + 'static {
         async { Ok(0) }
     }
 
+    /// Whether this run means to change the cluster: from the next reading of the
+    /// settings on it is the only one of its host that does, if it can be.
+    fn means_to_act(&self, _acts: bool) {}
+
+    /// Another run on this host that changes the cluster, as the last reading of the
+    /// settings found; `None`: there is none, or it cannot be told.
+    fn rival(&self) -> Option<String> {
+        None
+    }
+
     /// How many jobs' marks are worth asking for at once.
     fn marks_at_once(&self) -> usize {
         usize::MAX

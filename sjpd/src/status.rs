@@ -206,7 +206,8 @@ pub struct Status {
     pub dry_run: bool,
     /// Whether it may act here: false on the spare slurmctld host.
     pub active: bool,
-    /// The same in more detail: `active`, `standby`, `never`, `elsewhere` (no
+    /// The same in more detail: `active`, `standby`, `rival` (another sjpd of this host
+    /// acts), `never`, `elsewhere` (no
     /// controller's host), `asking` or `unknown`.
     pub standing: String,
     /// And in words, after "sjpd ".

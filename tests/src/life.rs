@@ -55,6 +55,11 @@ if [ -e "$d/no-marks" ]; then
         set -- "$@" "$word"
     done
 fi
+case "$name $*" in "squeue "*" -j "*)
+    if [ -e "$d/look" ] && mv "$d/look" "$d/look.done"; then
+        . "$d/look.done"
+    fi ;;
+esac
 if [ "$1" = update ] || [ "$2" = modify ]; then
     if [ -s "$d/busy" ]; then
         sed -i 1d "$d/busy"
@@ -252,6 +257,15 @@ impl Tampered {
     /// When the switch cannot be written.
     pub fn before_update(&self, commands: &str) -> Result<()> {
         self.put("before", commands)
+    }
+
+    /// Runs these shell commands right before the next look at a single job, which
+    /// goes before each update of it: after sjpd has decided.
+    ///
+    /// # Errors
+    /// When the switch cannot be written.
+    pub fn before_look(&self, commands: &str) -> Result<()> {
+        self.put("look", commands)
     }
 
     /// Runs these shell commands after the next update.

@@ -129,6 +129,35 @@ impl TestCluster {
         Ok(Sjpd { process, state_dir, log_begin })
     }
 
+    /// Starts another sjpd, with the overrides of sjp.toml, whose state folder and logs
+    /// are `<name>` and `<name>.jsonl`; waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not get ready in 30 s.
+    pub fn start_other_sjpd(&self, name: &str, overrides: &str) -> Result<Sjpd> {
+        let state_dir = self.dir().join(name);
+        let at = |file: String| self.log_file(&file).display().to_string();
+        let own = format!(
+            "[general]\nstate_dir = {:?}\nlog_file = {:?}\ntext_log = {:?}\n\
+             [limits]\nstate_file = {:?}\n",
+            state_dir.display().to_string(),
+            at(format!("{name}.jsonl")),
+            at(format!("{name}.log")),
+            self.dir().join(format!("{name}.json")).display().to_string(),
+        );
+        let mut table: toml::Table = own.parse().context("the paths of another sjpd")?;
+        merge(&mut table, overrides.parse().context("the overrides for sjp.toml")?);
+        let text = sjp_toml(self.dir(), &toml::to_string(&table)?)?;
+        let toml = self.write(&format!("{name}.toml"), &text)?.display().to_string();
+        std::fs::create_dir_all(&state_dir)
+            .with_context(|| format!("cannot make {}", state_dir.display()))?;
+        let bin = self.program("SJPD_BIN", "sjpd")?;
+        let process = self.spawn(RunAs::Root, name, &bin, &["--config", toml.as_str()])?;
+        let mut sjpd = Sjpd { process, state_dir, log_begin: 0 };
+        sjpd.wait_ready()?;
+        Ok(sjpd)
+    }
+
     /// Runs the admin command `sjp` (`SJP_BIN`, or the one of this build) with the
     /// cluster's sjp.toml.
     ///
@@ -148,7 +177,7 @@ impl TestCluster {
     }
 
     /// The same of another decision log in the folder of logs.
-    pub(crate) fn decisions_in(&self, name: &str) -> Vec<serde_json::Value> {
+    pub fn decisions_in(&self, name: &str) -> Vec<serde_json::Value> {
         let text = read_lossy(&self.log_file(name));
         text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
     }

@@ -30,6 +30,13 @@ impl Memory {
         self.since.remove(&(job, submit));
     }
 
+    /// The clock was stepped by so many seconds: what is remembered is moved along.
+    pub fn clock_stepped(&mut self, by: i64) {
+        for at in self.since.values_mut().chain(self.back.values_mut()) {
+            *at = at.saturating_add(by);
+        }
+    }
+
     /// Forgets what is no longer waiting (in the flex QOS), or has rested.
     fn tidy(&mut self, view: &View<'_>, in_flex: &HashSet<Key>, cooldown: i64) {
         self.since.retain(|key, _| in_flex.contains(key));

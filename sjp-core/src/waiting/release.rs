@@ -1,7 +1,7 @@
 //! Releasing pins: a job that its pin has not helped gets its partitions back.
 
 use super::standing::{self, Standing};
-use super::{Intent, Kind, Settings, Waiting, waiting_since};
+use super::{Intent, Kind, Settings, Waiting};
 use crate::cluster::JobState;
 use crate::publication::Roster;
 
@@ -23,12 +23,13 @@ pub fn plan(
 }
 
 /// When the pin of a job is due to be released, Unix seconds; `None`: it has no
-/// pin, or one that waits for room.
+/// pin, or one that waits for room. By the clock as it is `now`.
 #[must_use]
-pub fn due(w: &Waiting<'_>, settings: &Settings) -> Option<i64> {
+pub fn due(w: &Waiting<'_>, settings: &Settings, now: i64) -> Option<i64> {
     w.mark.get("pin")?;
-    let since = waiting_since(w.job);
-    let pinned = w.mark.seconds("at").map_or(since, |at| at.max(since));
+    let since = settings.since(w.job, now);
+    let at = w.mark.seconds("at").map(|at| settings.after_step(at, now));
+    let pinned = at.map_or(since, |at| at.max(since));
     let over = pinned.saturating_add(settings.release_after);
     if w.mark.get("eta").is_some() && settings.wait_for_room {
         let budget = since.saturating_add(settings.budget(w.job));
@@ -49,7 +50,7 @@ fn one(roster: &Roster, w: &Waiting<'_>, settings: &Settings, now: i64) -> Optio
         Standing::Half => false,
         Standing::Changed { .. } | Standing::Unplaced => return None,
     };
-    if unpin && due(w, settings).is_none_or(|due| now < due) {
+    if unpin && due(w, settings, now).is_none_or(|due| now < due) {
         return None;
     }
     let mut released = mark.clone();
@@ -58,7 +59,7 @@ fn one(roster: &Roster, w: &Waiting<'_>, settings: &Settings, now: i64) -> Optio
     }
     released.set("placed", &partitions.join(","));
     released.set("released", node);
-    let waited = now.saturating_sub(waiting_since(job));
+    let waited = now.saturating_sub(settings.since(job, now));
     Some(Intent {
         kind: Kind::Release,
         job: job.id,

@@ -22,6 +22,7 @@ pub(super) const SETTINGS: Settings = Settings {
     budget_fat: 3600,
     budget_slim: 4 * 3600,
     fat_mb_per_cpu: 6000.0,
+    stepped: None,
 };
 
 pub(super) struct Site {

@@ -4,7 +4,7 @@
 use super::standing::{self, Standing};
 use super::{
     Intent, Kind, Origin, Settings, Waiting, opened_list, own_partitions, permitted, place_words,
-    request, same, waiting_since, waits_for_room,
+    request, same, waits_for_room,
 };
 use crate::cluster::Job;
 use crate::eligible;
@@ -26,13 +26,13 @@ pub fn plan(
     let mut intents: Vec<(&Job, Intent)> = waiting
         .iter()
         .filter(|w| settings.past_budget(w.job, now))
-        .filter_map(|w| Some((w.job, one(roster, w, now)?)))
+        .filter_map(|w| Some((w.job, one(roster, w, settings, now)?)))
         .collect();
     intents.sort_by_key(|(job, _)| (Reverse(job.priority), job.submit, job.id));
     intents.into_iter().map(|(_, intent)| intent).collect()
 }
 
-fn one(roster: &Roster, w: &Waiting<'_>, now: i64) -> Option<Intent> {
+fn one(roster: &Roster, w: &Waiting<'_>, settings: &Settings, now: i64) -> Option<Intent> {
     let (job, mark) = (w.job, w.mark);
     if mark.get("widened").is_some() || standing::of(job, mark, roster) != Standing::Ours {
         return None;
@@ -60,7 +60,7 @@ fn one(roster: &Roster, w: &Waiting<'_>, now: i64) -> Option<Intent> {
     widened.set("open", &list.join(","));
     widened.set("widened", &place_words(job));
     widened.set("at", &now.to_string());
-    let waited = now.saturating_sub(waiting_since(job));
+    let waited = now.saturating_sub(settings.since(job, now));
     Some(Intent {
         kind: Kind::Widen,
         job: job.id,

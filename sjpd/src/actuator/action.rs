@@ -1,6 +1,8 @@
 //! What can be changed: an [`Action`] is a few [`Update`]s of one job or one
 //! QOS, with the words that tell of it.
 
+use sjp_core::cluster::Job;
+use sjp_core::mark::Mark;
 use std::fmt;
 
 /// A change to the cluster, as a whole: its updates are made in order, and
@@ -16,6 +18,9 @@ pub struct Action {
     pub updates: Vec<Update>,
     /// The job's AdminComment afterwards, where it changes.
     pub mark: Option<String>,
+    /// What the job looked like when it was decided; `None`: it is not looked at
+    /// again, as a QOS.
+    pub seen: Option<Seen>,
     /// What is done, after "job 7: ", for the log.
     pub words: String,
     /// Why.
@@ -172,6 +177,77 @@ impl Update {
     }
 }
 
+/// Of a job, what sjp changes: as it was seen, or as it is to be after some of the
+/// updates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its partitions.
+    pub partitions: Vec<String>,
+    /// The nodes it requires.
+    pub req_nodes: Vec<String>,
+    /// Its QOS.
+    pub qos: String,
+    /// Its AdminComment.
+    pub comment: String,
+}
+
+impl Seen {
+    /// The job as the queue shows it, with the mark that is known of it.
+    #[must_use]
+    pub fn of(job: &Job, mark: &Mark) -> Self {
+        Self {
+            partitions: job.partitions.clone(),
+            req_nodes: job.req_nodes.clone(),
+            qos: job.qos.clone(),
+            comment: mark.to_comment(),
+        }
+    }
+
+    /// The same after an update.
+    pub fn take(&mut self, update: &Update) {
+        let list = |value: &str| -> Vec<String> {
+            value.split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect()
+        };
+        for (key, value) in update.set() {
+            match *key {
+                "partition" => self.partitions = list(value),
+                "reqnodelist" => self.req_nodes = list(value),
+                "qos" => self.qos.clone_from(value),
+                "admincomment" => self.comment.clone_from(value),
+                _ => {}
+            }
+        }
+    }
+
+    /// What of `job` is not so, in words; `None`: it is as seen.
+    #[must_use]
+    pub fn differs(&self, job: &Job) -> Option<String> {
+        let other = |what: &str, was: &str, is: &str| {
+            Some(format!("its {what} was {was:?} when that was decided, and is {is:?} now"))
+        };
+        let same_set = |a: &[String], b: &[String]| {
+            a.iter().all(|name| b.contains(name)) && b.iter().all(|name| a.contains(name))
+        };
+        if !same_set(&self.partitions, &job.partitions) {
+            return other("partition", &self.partitions.join(","), &job.partitions.join(","));
+        }
+        if !same_set(&self.req_nodes, &job.req_nodes) {
+            return other("ReqNodeList", &self.req_nodes.join(","), &job.req_nodes.join(","));
+        }
+        if !self.qos.eq_ignore_ascii_case(&job.qos) {
+            return other("QOS", &self.qos, &job.qos);
+        }
+        let comment = job.admin_comment.as_deref()?;
+        let same_mark = match (Mark::parse(&self.comment), Mark::parse(comment)) {
+            // Keys in whatever order.
+            (Some(was), Some(is)) => was.to_comment() == is.to_comment(),
+            (None, None) => self.comment.trim() == comment.trim(),
+            _ => false,
+        };
+        if same_mark { None } else { other("AdminComment", &self.comment, comment) }
+    }
+}
+
 /// The updates that give a job another node, other partitions and another
 /// AdminComment. Some versions refuse partitions that do not hold the required
 /// node, so where the node changes it goes first, by itself: `Some("")` takes
@@ -211,12 +287,53 @@ mod tests {
     }
 
     #[test]
+    fn what_somebody_else_changed_is_told_and_what_sjp_changed_is_not() {
+        let mut job = Job {
+            partitions: vec!["a".into(), "b".into()],
+            req_nodes: vec!["n1".into()],
+            qos: "normal".into(),
+            admin_comment: Some("site sjp:pin=n1;from=a,b".into()),
+            ..Job::default()
+        };
+        // Another order of the keys, and another blank.
+        let mark = Mark::parse("site  sjp:from=a,b;pin=n1").expect("a mark");
+        job.admin_comment = Some("site\tsjp:from=a,b;pin=n1".into());
+        let mut seen = Seen::of(&job, &mark);
+        job.partitions.reverse();
+        assert_eq!(seen.differs(&job), None, "the order is Slurm's");
+        type Change = fn(&mut Job);
+        let changed: [(&str, Change); 4] = [
+            ("partition", |job| job.partitions = vec!["a".into()]),
+            ("ReqNodeList", |job| job.req_nodes.clear()),
+            ("QOS", |job| job.qos = "high".into()),
+            ("AdminComment", |job| job.admin_comment = Some("note sjp:pin=n1;from=a,b".into())),
+        ];
+        for (what, change) in changed {
+            let mut other = job.clone();
+            change(&mut other);
+            let words = seen.differs(&other).expect("it differs");
+            assert!(words.starts_with(&format!("its {what} was ")), "{words}");
+        }
+        for update in job_updates(7, Some(""), &["a".to_owned()], "site") {
+            seen.take(&update);
+        }
+        assert!(seen.differs(&job).is_some());
+        job.req_nodes.clear();
+        job.partitions = vec!["a".into()];
+        job.admin_comment = Some("site".into());
+        assert_eq!(seen.differs(&job), None);
+        job.admin_comment = None;
+        assert_eq!(seen.differs(&job), None, "a squeue that does not tell it");
+    }
+
+    #[test]
     fn words_name_the_target() {
         let action = |target| Action {
             kind: ActionKind::Raise,
             target,
             updates: Vec::new(),
             mark: None,
+            seen: None,
             words: "caps 8 to 16".into(),
             why: String::new(),
         };

@@ -1,17 +1,22 @@
 //! Changes made by `scontrol update` and `sacctmgr modify`, and what their
 //! messages mean.
 
-use super::{Actuator, Answer, Update};
+use super::{Actuator, Answer, Look, Update};
 use crate::config::Config;
 use crate::slurm::runner::words;
-use crate::slurm::{RunError, Runner, runner_for};
+use crate::slurm::{RunError, Runner, nonce, runner_for};
+use jiff::tz::TimeZone;
 use parking_lot::RwLock;
+use sjp_slurm::{Problem, squeue};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Makes updates with `scontrol` and `sacctmgr`.
 #[derive(Debug)]
 pub struct CommandActuator {
     tools: RwLock<Tools>,
+    /// Whether this squeue has no column for the AdminComment.
+    no_marks: AtomicBool,
 }
 
 /// How the commands are run, and which ones.
@@ -19,6 +24,7 @@ pub struct CommandActuator {
 struct Tools {
     runner: Runner,
     scontrol: PathBuf,
+    squeue: PathBuf,
     sacctmgr: PathBuf,
 }
 
@@ -28,7 +34,12 @@ impl Tools {
         let search = std::env::var_os("PATH").unwrap_or_default();
         // One that is not found keeps its name: starting it fails, and says so.
         let path = |name: &str| config.commands.path(name, &search).unwrap_or_else(|| name.into());
-        Self { runner: runner_for(config), scontrol: path("scontrol"), sacctmgr: path("sacctmgr") }
+        Self {
+            runner: runner_for(config),
+            scontrol: path("scontrol"),
+            squeue: path("squeue"),
+            sacctmgr: path("sacctmgr"),
+        }
     }
 
     fn program(&self, update: &Update) -> &Path {
@@ -43,7 +54,7 @@ impl CommandActuator {
     /// With the commands that the settings name.
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
-        Self { tools: RwLock::new(Tools::from(config)) }
+        Self { tools: RwLock::new(Tools::from(config)), no_marks: AtomicBool::new(false) }
     }
 
     fn args(update: &Update) -> Vec<String> {
@@ -82,6 +93,41 @@ impl Actuator for CommandActuator {
             Err(error @ RunError::Timeout { .. }) => Answer::Busy(error.to_string()),
             Err(error @ RunError::Start { .. }) => Answer::Busy(error.to_string()),
             Err(error) => Answer::Refused(error.to_string()),
+        }
+    }
+
+    async fn look(&self, job: u32) -> Look {
+        let tools = self.tools.read().clone();
+        loop {
+            let mut query = match nonce() {
+                Ok(nonce) => squeue::Query::new(nonce).of_job(job),
+                Err(error) => return Look::Busy(error.to_string()),
+            };
+            let no_marks = self.no_marks.load(Ordering::Relaxed);
+            if no_marks {
+                query = query.without_marks();
+            }
+            let args = query.args();
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let text = match tools.runner.run(&tools.squeue, &args).await {
+                Ok(output) => output.text,
+                Err(RunError::Failed { message, .. }) if is_gone(&message) => {
+                    return Look::Gone(message);
+                }
+                Err(error) => return Look::Busy(error.to_string()),
+            };
+            let read = query.read(&text, &TimeZone::UTC);
+            if !no_marks && read.errors.iter().any(|e| e.what == Problem::NoMarks) {
+                self.no_marks.store(true, Ordering::Relaxed);
+                continue;
+            }
+            if let Some(job) = read.records.into_iter().find(|j| j.id == job) {
+                return Look::Job(Box::new(job));
+            }
+            return match read.errors.first() {
+                Some(error) => Look::Busy(format!("squeue: {error}")),
+                None => Look::Gone("it is not in the queue any more".to_owned()),
+            };
         }
     }
 
@@ -126,6 +172,12 @@ const BUSY: [&str; 11] = [
 
 /// The words of EAGAIN.
 const AGAIN: &str = "resource temporarily unavailable";
+
+/// Whether a message says that there is nothing left to do for a job.
+fn is_gone(message: &str) -> bool {
+    let lower = message.to_ascii_lowercase();
+    GONE.iter().any(|part| lower.contains(part))
+}
 
 /// What a message to an update means; `None`: nothing that is known here.
 fn judge(update: &Update, message: &str) -> Option<Answer> {

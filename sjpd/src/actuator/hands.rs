@@ -3,8 +3,9 @@
 //! everything else. Changes of QOS have a task of their own: slurmdbd, which may
 //! hang, keeps no job waiting.
 
-use super::{Action, ActionKind, Actuator, Answer, Outcome, Target, Update};
+use super::{Action, ActionKind, Actuator, Answer, Look, Outcome, Seen, Target, Update};
 use crate::journal::{Entry, Journal};
+use sjp_core::cluster::JobState;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,9 +209,16 @@ impl<A: Actuator> Worker<A> {
         }
         self.log(action, "begin", None);
         let mut outcome = Outcome::Done;
+        let mut seen = action.seen.clone();
         for (made, update) in action.updates.iter().enumerate() {
-            outcome = match self.make(action, update, made > 0).await {
-                Some(Answer::Made) => continue,
+            outcome = match self.make(action, update, seen.as_ref(), made > 0).await {
+                Some(Answer::Made) => {
+                    if let Some(seen) = &mut seen {
+                        seen.take(update);
+                    }
+                    continue;
+                }
+                Some(Answer::Changed(said)) => Outcome::Changed(said),
                 Some(Answer::Gone(said)) => Outcome::Gone(said),
                 Some(Answer::Busy(said) | Answer::Again(said) | Answer::Refused(said)) => {
                     Outcome::Failed(said)
@@ -232,12 +240,21 @@ impl<A: Actuator> Worker<A> {
     /// switched off meanwhile. An action of which a part is made (`begun`) is made
     /// whole. What slurmdbd was too busy for may have been done all the same, or be
     /// done later: whoever ordered it looks first.
-    async fn make(&mut self, action: &Action, update: &Update, begun: bool) -> Option<Answer> {
+    async fn make(
+        &mut self,
+        action: &Action,
+        update: &Update,
+        seen: Option<&Seen>,
+        begun: bool,
+    ) -> Option<Answer> {
         let (mut tries, mut soon) = (1, 0);
         loop {
             self.pace().await;
             self.last = Some(Instant::now());
-            let answer = self.actuator.update(update).await;
+            let answer = match self.stands_in_the_way(update, seen).await {
+                Some(answer) => answer,
+                None => self.actuator.update(update).await,
+            };
             let (Answer::Busy(said) | Answer::Again(said)) = &answer else {
                 self.wait = FIRST_WAIT;
                 return Some(answer);
@@ -260,6 +277,28 @@ impl<A: Actuator> Worker<A> {
             tokio::time::sleep(wait).await;
             if !begun && !self.allows(action) {
                 return None;
+            }
+        }
+    }
+
+    /// A last look at the job: why the update is not to be made, or that it is made
+    /// already, by a command that seemed to fail or by another sjpd. What somebody
+    /// else has chosen since it was decided is not overwritten.
+    async fn stands_in_the_way(&self, update: &Update, seen: Option<&Seen>) -> Option<Answer> {
+        let (id, seen) = (update.job()?, seen?);
+        match self.actuator.look(id).await {
+            Look::Blind => None,
+            Look::Busy(said) => Some(Answer::Busy(said)),
+            Look::Gone(said) => Some(Answer::Gone(said)),
+            Look::Job(job) if job.state != JobState::Pending => {
+                Some(Answer::Gone(format!("it is {} now", job.state_word)))
+            }
+            Look::Job(job) => {
+                let changed = seen.differs(&job)?;
+                let mut after = seen.clone();
+                after.take(update);
+                let made = job.admin_comment.is_some() && after.differs(&job).is_none();
+                Some(if made { Answer::Made } else { Answer::Changed(changed) })
             }
         }
     }
@@ -347,6 +386,7 @@ mod tests {
             target: Target::Job(job),
             updates: job_updates(job, Some(""), &["slim".to_owned()], mark),
             mark: Some(mark.into()),
+            seen: None,
             words: "release from n1".into(),
             why: "still pending".into(),
         }
@@ -436,6 +476,7 @@ mod tests {
             target: Target::Qos("normal".into()),
             updates: vec![Update::Qos { name: "normal".into(), set }],
             mark: None,
+            seen: None,
             words: "8 to 16 CPUs".into(),
             why: "held".into(),
         };

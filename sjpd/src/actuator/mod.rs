@@ -10,11 +10,12 @@ mod action;
 mod commands;
 mod hands;
 
-pub use action::{Action, ActionKind, Settings, Target, Update, job_updates};
+pub use action::{Action, ActionKind, Seen, Settings, Target, Update, job_updates};
 pub use commands::CommandActuator;
 pub use hands::{Gate, Hands, Report, Tempo, disabled, start};
 
 use crate::config::Config;
+use sjp_core::cluster::Job;
 use std::future::Future;
 
 /// How one update went.
@@ -32,12 +33,34 @@ pub enum Answer {
     Again(String),
     /// It was refused.
     Refused(String),
+    /// Not made: somebody else has changed the job since it was decided.
+    Changed(String),
+}
+
+/// A job right before it is changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Look {
+    /// As it is now, waiting or not.
+    Job(Box<Job>),
+    /// It is not in the queue any more.
+    Gone(String),
+    /// slurmctld has no time or is away.
+    Busy(String),
+    /// Nobody can look: what was decided is done unseen.
+    Blind,
 }
 
 /// The port through which changes reach a cluster.
 pub trait Actuator: Send + Sync + 'static {
     /// Makes one update.
     fn update(&self, update: &Update) -> impl Future<Output = Answer> + Send;
+
+    /// Looks at one job, right before an update of it. Slurm has no update that
+    /// depends on what the job is then: this makes the time in which somebody else's
+    /// change can be overwritten that of two commands.
+    fn look(&self, _job: u32) -> impl Future<Output = Look> + Send {
+        async { Look::Blind }
+    }
 
     /// The command line of an update, for the log.
     fn words(&self, update: &Update) -> String;
@@ -59,6 +82,8 @@ pub enum Outcome {
     Off,
     /// Refused, or slurmctld was busy for too long.
     Failed(String),
+    /// Not done, or not all of it: somebody else has changed the job meanwhile.
+    Changed(String),
 }
 
 impl Outcome {
@@ -71,6 +96,7 @@ impl Outcome {
             Self::Would => "would",
             Self::Off => "off",
             Self::Failed(_) => "failed",
+            Self::Changed(_) => "changed",
         }
     }
 
@@ -78,7 +104,7 @@ impl Outcome {
     #[must_use]
     pub fn said(&self) -> Option<&str> {
         match self {
-            Self::Gone(said) | Self::Failed(said) => Some(said),
+            Self::Gone(said) | Self::Failed(said) | Self::Changed(said) => Some(said),
             Self::Done | Self::Would | Self::Off => None,
         }
     }

@@ -210,6 +210,9 @@ fn judge(seen: &Seen) -> Vec<Finding> {
             );
         }
     }
+    if status.standing == "rival" {
+        say(Exit::Warning, format!("sjpd {}", safe(&status.standing_words)));
+    }
     if matches!(status.standing.as_str(), "unknown" | "elsewhere") {
         say(Exit::Warning, format!("sjpd {}; no job is pinned", safe(&status.standing_words)));
     }

@@ -1,8 +1,9 @@
 //! From what `sjp-core` plans for waiting jobs to what the hands do.
 
-use crate::actuator::{Action, ActionKind, Settings as Keys, Target, Update};
+use crate::actuator::{Action, ActionKind, Seen, Settings as Keys, Target, Update};
 use crate::config::Config;
 use sjp_core::cluster::Job;
+use sjp_core::mark::Mark;
 use sjp_core::waiting::{Intent, Kind, Settings};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub fn settings_of(config: &Config) -> Settings {
         budget_fat: whole(config.starvation.fat),
         budget_slim: whole(config.starvation.slim),
         fat_mb_per_cpu: config.starvation.fat_ratio_threshold,
+        stepped: None,
     }
 }
 
@@ -30,14 +32,15 @@ fn whole(time: Duration) -> i64 {
     time.as_secs_f64().ceil() as i64
 }
 
-/// The action that carries an intent for `job` out.
+/// The action that carries an intent for `job`, which has this mark, out.
 #[must_use]
-pub fn action_of(intent: Intent, job: &Job) -> Action {
+pub fn action_of(intent: Intent, job: &Job, mark: &Mark) -> Action {
     Action {
         kind: kind_of(intent.kind),
         target: Target::Job(job.id),
         updates: intent.steps().into_iter().map(|set| update(job, set)).collect(),
         mark: Some(intent.comment),
+        seen: Some(Seen::of(job, mark)),
         words: intent.words,
         why: intent.why,
     }
@@ -84,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_old_node_goes_first_and_the_mark_goes_with_what_it_describes() {
-        let action = action_of(intent(), &Job { id: 7, ..Job::default() });
+        let action = action_of(intent(), &Job { id: 7, ..Job::default() }, &Mark::default());
         let [first, second] = action.updates.as_slice() else { panic!("two updates") };
         assert_eq!(first.set(), [("reqnodelist", String::new())]);
         let keys: Vec<&str> = second.set().iter().map(|s| s.0).collect();
@@ -92,7 +95,7 @@ mod tests {
         assert_eq!(action.mark.as_deref(), Some("sjp:pin=n2;from=slim1,slim2"));
         assert_eq!(action.to_string(), "job 7: move from n1 to n2");
         let intent = Intent { unpin: false, pin: None, partitions: Vec::new(), ..intent() };
-        let action = action_of(intent, &Job { id: 7, ..Job::default() });
+        let action = action_of(intent, &Job { id: 7, ..Job::default() }, &Mark::default());
         assert_eq!(action.updates.len(), 1);
         assert_eq!(action.updates[0].set().len(), 1, "the mark alone");
     }
@@ -101,7 +104,7 @@ mod tests {
     fn the_tasks_of_an_array_are_named() {
         let job =
             Job { id: 9, array_id: Some(7), task_ids: Some("3,5-8".into()), ..Job::default() };
-        let action = action_of(intent(), &job);
+        let action = action_of(intent(), &job, &Mark::default());
         assert_eq!(action.job(), Some(9));
         assert!(
             action

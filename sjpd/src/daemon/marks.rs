@@ -43,10 +43,10 @@ pub struct MarkBook {
     sweep_before: Option<i64>,
     /// Jobs whose change may be half made: their marks are read again.
     reread: HashSet<u32>,
-    /// When jobs were changed last, Unix seconds: a queue asked for earlier
-    /// does not show it.
+    /// When jobs were changed last, seconds of a clock that is never stepped: a
+    /// queue asked for earlier does not show it.
     changed: HashMap<u32, f64>,
-    /// When the last queue was asked for, Unix seconds.
+    /// When the last queue was asked for, by the same clock.
     asked: f64,
 }
 
@@ -65,6 +65,8 @@ impl MarkBook {
     #[must_use]
     pub fn wanted(&self, jobs: &[Job], now: i64, matters_after: Duration, all: bool) -> Vec<u32> {
         let after = i64::try_from(matters_after.as_secs()).unwrap_or(i64::MAX);
+        // After a step of the clock back, a job may seem to wait from later on.
+        let ripe = |since: i64| since > now || now.saturating_sub(since) >= after;
         // A job that rests need not be read yet.
         let unknown = |job: &&Job| {
             job.state == JobState::Pending
@@ -75,8 +77,7 @@ impl MarkBook {
         };
         let due = |job: &&Job| {
             self.reread.contains(&job.id)
-                || (all || job.req_nodes.len() == 1)
-                    && now.saturating_sub(waiting_since(job)) >= after
+                || (all || job.req_nodes.len() == 1) && ripe(waiting_since(job))
         };
         let mut ids: Vec<u32> = jobs.iter().filter(unknown).filter(due).map(|j| j.id).collect();
         if let Some(before) = self.sweep_before {
@@ -109,7 +110,7 @@ impl MarkBook {
         }
     }
 
-    /// Takes in a queue asked for at `asked` (Unix seconds): learns the marks
+    /// Takes in a queue asked for at `asked` (seconds of a steady clock): learns the marks
     /// it tells, and forgets what has left it.
     pub fn see_queue(&mut self, jobs: &[Job], asked: f64) {
         self.asked = asked;
@@ -177,16 +178,25 @@ impl MarkBook {
         self.in_hand.insert(job);
     }
 
-    /// It was made at `unix` seconds: the job's AdminComment is now `comment`
+    /// It was made at `steady` seconds: the job's AdminComment is now `comment`
     /// (`None`: as it was).
-    pub fn made(&mut self, job: u32, comment: Option<&str>, unix: f64) {
+    pub fn made(&mut self, job: u32, comment: Option<&str>, steady: f64) {
         self.in_hand.remove(&job);
-        self.changed.insert(job, unix);
+        self.changed.insert(job, steady);
         self.resting.remove(&job);
         let Some(comment) = comment else { return };
         for (_, known) in self.known.iter_mut().filter(|((id, _), _)| *id == job) {
             known.mark = Mark::parse(comment);
         }
+    }
+
+    /// Somebody else has changed the job, as a look at it at `steady` seconds showed: it
+    /// is left alone until a later queue shows it, and its mark is read again.
+    pub fn changed_by_others(&mut self, job: u32, steady: f64) {
+        self.in_hand.remove(&job);
+        self.changed.insert(job, steady);
+        self.known.retain(|&(id, _), _| id != job);
+        self.reread.insert(job);
     }
 
     /// The job does not wait any more, or the change was not begun.

@@ -30,12 +30,12 @@ pub use undo::{Change, Refused, Undone, undo};
 pub use world::unix_now;
 
 use crate::actuator::{self, Actuator, Hands};
-use crate::config::{Config, Notice, Source};
+use crate::config::{Active, Config, Notice, Source};
 use crate::journal::{Entry, Journal, JournalPaths};
 use crate::lock::{LockError, StateLock};
 use crate::logging::LogLevel;
 use crate::notify::Notify;
-use crate::ports::Cluster;
+use crate::ports::{Cluster, Kind};
 use crate::status::Status;
 use limits::Limits;
 use observe::Observer;
@@ -54,6 +54,9 @@ use world::World;
 
 /// What a stop waits for a change that is being made.
 const LAST_CHANGE: Duration = Duration::from_secs(5);
+/// The time of day and the steady clock may part by so many seconds in one turn of the
+/// loop; by more, and the time of day was set.
+const STEP: f64 = 5.0;
 /// A status is written and a sign of life given at least this often.
 const BEAT: Duration = Duration::from_secs(1);
 
@@ -127,6 +130,7 @@ pub async fn run<C: Cluster, A: Actuator>(
         host,
         standing,
         acts_since: 0.0,
+        clock: (started, world::steady_now()),
         dry_run: setup.dry_run,
         log_level: setup.log_level,
         journal,
@@ -146,6 +150,7 @@ pub async fn run<C: Cluster, A: Actuator>(
         published: now,
         wrote: now,
     };
+    daemon.means_to_act();
     daemon.begin(started, &setup.notices);
     if let Some(wrong) = wrong_record {
         tracing::error!("{wrong}");
@@ -169,6 +174,7 @@ pub async fn run<C: Cluster, A: Actuator>(
             // Stopped, or starved: what was in flight looks dear and was not.
             daemon.reads.paused(late);
         }
+        daemon.watch_clock();
         match event {
             Event::Control(Some(Control::Reload)) => daemon.reload(),
             Event::Control(Some(Control::Stop) | None) => break,
@@ -200,8 +206,11 @@ struct Daemon<C> {
     /// This host's name.
     host: String,
     standing: Standing,
-    /// Nothing is planned on a queue that was asked for earlier, Unix seconds.
+    /// Nothing is planned on a queue that was asked for earlier, seconds of the steady
+    /// clock.
     acts_since: f64,
+    /// The time of day (Unix seconds) and the steady clock, when last looked at.
+    clock: (f64, f64),
     dry_run: bool,
     log_level: LogLevel,
     journal: Journal,
@@ -253,6 +262,27 @@ impl<C: Cluster> Daemon<C> {
         self.journal.write(&entry);
     }
 
+    /// Sees that the time of day was set, by an admin, by NTP or while the machine slept:
+    /// waits that began before count anew, so that no pin goes, no job is widened and
+    /// none leaves the flex QOS for what only the clock says.
+    fn watch_clock(&mut self) {
+        let (unix, steady) = (unix_now(), world::steady_now());
+        let by = (unix - self.clock.0) - (steady - self.clock.1);
+        self.clock = (unix, steady);
+        if by.abs() < STEP {
+            return;
+        }
+        let words = format!(
+            "the clock was set {} by {:.0} s: what waits is counted from now on",
+            if by > 0.0 { "forward" } else { "back" },
+            by.abs()
+        );
+        tracing::warn!("{words}");
+        self.journal.write(&Entry::new("clock", words).with("seconds", by.round()));
+        self.waiting.clock_stepped(unix);
+        self.limits.clock_stepped(by.round() as i64);
+    }
+
     /// SIGHUP.
     fn reload(&mut self) {
         self.notify.reloading();
@@ -279,6 +309,12 @@ impl<C: Cluster> Daemon<C> {
         }
     }
 
+    /// A dry run, and one that never acts, leaves the cluster to another.
+    fn means_to_act(&self) {
+        let never = self.config.general.active == Active::Never;
+        self.reads.means_to_act(!self.dry_run && !never);
+    }
+
     /// Takes changed settings over.
     fn take_settings(&mut self, mut config: Config) {
         if config.general.state_dir != self.config.general.state_dir {
@@ -299,10 +335,15 @@ impl<C: Cluster> Daemon<C> {
         self.hands.set_tempo(tempo(&config, self.dry_run, &self.standing));
         (self.retool)(&config);
         self.reads.set_config(&config);
+        let meant = self.config.general.active;
         self.waiting.settings_changed();
         let left = self.waiting.pinned();
         let stance = self.stance();
         self.config = config;
+        self.means_to_act();
+        if meant != self.config.general.active {
+            self.reads.hasten(Kind::Config, Instant::now());
+        }
         let leaves = stance == Stance::Act && self.stance() == Stance::Undo;
         self.limits_settings_changed(limits_before, Instant::now());
         let words = if before == mode {

@@ -82,7 +82,7 @@ pub async fn once<C: Cluster>(cluster: Arc<C>, config: &Config, me: &Me) -> Once
     }
     let controllers = &world.config.controllers;
     let standing = Standing::of(config.general.active, controllers, &host_name(), world.acting);
-    let asked = world.asked(Kind::Queue).map_or(0.0, |a| a.unix);
+    let asked = world.asked(Kind::Queue).map_or(0.0, |a| a.steady());
     waiting.see_queue(&world.jobs, asked);
     let off = config.general.mode != Mode::Enforce;
     let wanted = waiting.wanted(&world.jobs, unix_now(), config, off, reads.marks_at_once());

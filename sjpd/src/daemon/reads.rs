@@ -78,6 +78,16 @@ impl<C: Cluster> Reads<C> {
         }
     }
 
+    /// See [`Cluster::means_to_act`].
+    pub fn means_to_act(&self, acts: bool) {
+        self.cluster.means_to_act(acts);
+    }
+
+    /// See [`Cluster::rival`].
+    pub fn rival(&self) -> Option<String> {
+        self.cluster.rival()
+    }
+
     /// Takes over changed settings.
     pub fn set_config(&mut self, config: &Config) {
         for (&kind, pacer) in &mut self.pacers {

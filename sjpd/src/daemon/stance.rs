@@ -1,7 +1,7 @@
 //! What a run may change at this moment: by its mode, the disable file, and
 //! whether the controller that acts is on this host.
 
-use super::world::unix_now;
+use super::world::{steady_now, unix_now};
 use super::{Daemon, mode_word};
 use crate::actuator::{Gate, Tempo, disabled};
 use crate::config::{Active, Config};
@@ -32,6 +32,11 @@ pub enum Standing {
     Standby {
         /// The one that acts.
         acting: String,
+    },
+    /// Another sjpd on this host, with a state_dir of its own, acts.
+    Rival {
+        /// What is known of it.
+        holder: String,
     },
     /// `[general] active = "never"`.
     Never,
@@ -77,6 +82,7 @@ impl Standing {
         match self {
             Self::Active => "active",
             Self::Standby { .. } => "standby",
+            Self::Rival { .. } => "rival",
             Self::Never => "never",
             Self::Elsewhere { .. } => "elsewhere",
             Self::Asking => "asking",
@@ -97,6 +103,11 @@ impl fmt::Display for Standing {
             Self::Standby { acting } => {
                 write!(f, "stands by: the slurmctld that acts is the one of {acting}")
             }
+            Self::Rival { holder } => write!(
+                f,
+                "does not act: another sjpd of this host does ({holder}); stop one of the two, or \
+                 give one [general] active = \"never\""
+            ),
             Self::Never => f.write_str("does not act: [general] active is \"never\""),
             Self::Elsewhere { host } => write!(
                 f,
@@ -147,6 +158,10 @@ impl<C: Cluster> Daemon<C> {
         let (controllers, acting) = (&self.world.config.controllers, self.world.acting);
         let standing = match Standing::of(active, controllers, &self.host, acting) {
             Standing::Unknown if !self.world.tried(Kind::Controller) => Standing::Asking,
+            Standing::Active if !self.dry_run => match self.reads.rival() {
+                Some(holder) => Standing::Rival { holder },
+                None => Standing::Active,
+            },
             known => known,
         };
         if standing == self.standing {
@@ -154,7 +169,8 @@ impl<C: Cluster> Daemon<C> {
         }
         let before = std::mem::replace(&mut self.standing, standing);
         let words = format!("sjpd {}", self.standing);
-        if self.standing != Standing::Asking && self.standing.nobody_undoes() {
+        let rival = matches!(self.standing, Standing::Rival { .. });
+        if rival || self.standing != Standing::Asking && self.standing.nobody_undoes() {
             tracing::warn!("{words}");
         } else {
             tracing::info!("{words}");
@@ -167,8 +183,10 @@ impl<C: Cluster> Daemon<C> {
         self.policy = policy(&self.config, self.dry_run, &self.standing);
         self.hands.set_tempo(tempo(&self.config, self.dry_run, &self.standing));
         self.waiting.begin_anew(unix_now());
-        self.acts_since = unix_now();
-        if self.standing == Standing::Active && matches!(before, Standing::Standby { .. }) {
+        self.acts_since = steady_now();
+        if self.standing == Standing::Active
+            && matches!(before, Standing::Standby { .. } | Standing::Rival { .. })
+        {
             self.reads.begin_anew();
         } else {
             self.reads.hasten(Kind::Queue, now);

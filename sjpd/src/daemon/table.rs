@@ -159,7 +159,7 @@ impl Table {
                 return Err(error.into());
             }
         }
-        if self.history.back().is_none_or(|p| p.asked < asked.unix) {
+        if self.history.back().is_none_or(|p| p.asked != asked.unix) {
             if self.history.len() == OLD_ROOMS {
                 self.history.pop_front();
             }

@@ -3,7 +3,7 @@
 use super::reads::Arrival;
 use super::stance::Stance;
 use super::waiting::Scope;
-use super::world::{Reading, unix_now};
+use super::world::{Reading, steady_now, unix_now};
 use super::{BEAT, Daemon, placements, preflight, report, table};
 use crate::actuator::{Outcome, Report};
 use crate::ports::{Cluster, Kind};
@@ -124,7 +124,7 @@ impl<C: Cluster> Daemon<C> {
             Kind::Queue => {
                 self.placements();
                 self.observe();
-                let asked = self.world.asked(Kind::Queue).map_or(0.0, |a| a.unix);
+                let asked = self.world.asked(Kind::Queue).map_or(0.0, |a| a.steady());
                 self.waiting.see_queue(&self.world.jobs, asked);
                 self.look_after_waiting(now);
                 self.look_after_limits(now);
@@ -244,7 +244,7 @@ impl<C: Cluster> Daemon<C> {
     /// Which marks to read, which pins to take back: in every mode, as pins of an
     /// earlier mode enforce are taken back too.
     fn look_after_waiting(&mut self, now: Instant) {
-        let asked = self.world.asked(Kind::Queue).map_or(0.0, |a| a.unix);
+        let asked = self.world.asked(Kind::Queue).map_or(0.0, |a| a.steady());
         if self.stance() == Stance::Watch || asked < self.acts_since {
             self.wanted.clear();
             return;
@@ -261,7 +261,7 @@ impl<C: Cluster> Daemon<C> {
         let Some(roster) = self.table.roster().cloned() else { return };
         let moving = self.waiting.moving();
         let snapshot = table::plan_on(&self.world, &roster, self.table.ledger(), &moving);
-        let asked = |kind| self.world.asked(kind).map_or(0.0, |a| a.unix);
+        let asked = |kind| self.world.asked(kind).map_or(0.0, |a| a.steady());
         let scope = match (off, asked(Kind::Nodes) >= asked(Kind::Queue)) {
             (true, _) => Scope::Undo,
             (false, true) => Scope::All,
@@ -286,12 +286,12 @@ impl<C: Cluster> Daemon<C> {
     pub(super) fn reported(&mut self, report: &Report) {
         let now = Instant::now();
         let of_qos = self.limits_reported(report, now);
-        if let Some(error) = self.waiting.reported(report, unix_now(), now).or(of_qos) {
+        if let Some(error) = self.waiting.reported(report, steady_now(), now).or(of_qos) {
             let what = format!("{} of {}", report.action.kind, report.action.target);
             tracing::warn!("{what}: {error}");
             self.status.trouble(unix_now(), what, error);
         }
-        if matches!(report.outcome, Outcome::Done) {
+        if matches!(report.outcome, Outcome::Done | Outcome::Changed(_)) {
             self.reads.hasten(Kind::Queue, now);
         }
     }

@@ -9,7 +9,7 @@ use super::stance::{Standing, host_name, policy};
 use super::table::snapshot;
 use super::world::{Reading, World, seconds, unix_now};
 use crate::actuator::{
-    self, Action, ActionKind, Actuator, Gate, Outcome, Report, Target, Tempo, Update,
+    self, Action, ActionKind, Actuator, Gate, Outcome, Report, Seen, Target, Tempo, Update,
 };
 use crate::config::{Active, Config};
 use crate::journal::{Entry, Journal};
@@ -17,6 +17,7 @@ use crate::ports::{Cluster, Kind};
 use serde::Serialize;
 use sjp_core::cluster::Job;
 use sjp_core::limits::pulse::{Raised, settings_of};
+use sjp_core::mark::Mark;
 use sjp_core::undo;
 use sjp_core::waiting::Waiting;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -315,7 +316,7 @@ impl<C: Cluster> Run<C> {
         for kind in [Kind::Nodes, Kind::Partitions, Kind::Queue] {
             self.read(kind, Vec::new()).await.map_err(Refused::Unread)?;
         }
-        let asked = self.world.asked(Kind::Queue).map_or(0.0, |asked| asked.unix);
+        let asked = self.world.asked(Kind::Queue).map_or(0.0, |asked| asked.steady());
         self.book.see_queue(&self.world.jobs, asked);
         loop {
             let all = Duration::ZERO;
@@ -327,12 +328,17 @@ impl<C: Cluster> Run<C> {
             self.read(Kind::Marks, ids).await.map_err(Refused::Unread)?;
         }
         let (roster, _) = snapshot(&self.world, &policy(config, false, &Standing::Active));
-        let by_id: HashMap<u32, &Job> = self.world.jobs.iter().map(|j| (j.id, j)).collect();
         let marked: Vec<Waiting<'_>> =
             self.book.marked(&self.world.jobs).map(|(job, mark)| Waiting { job, mark }).collect();
+        let by_id: HashMap<u32, (&Job, &Mark)> =
+            marked.iter().map(|w| (w.job.id, (w.job, w.mark))).collect();
         let plan = undo::plan(&roster, &marked).into_iter();
-        let mut actions: Vec<Action> =
-            plan.filter_map(|undo| Some(action(by_id.get(&undo.job)?, &undo))).collect();
+        let mut actions: Vec<Action> = plan
+            .filter_map(|undo| {
+                let (job, mark) = by_id.get(&undo.job)?;
+                Some(action(job, mark, &undo))
+            })
+            .collect();
         actions.extend(self.plan_caps(config).await);
         Ok(actions)
     }
@@ -367,6 +373,7 @@ impl<C: Cluster> Run<C> {
                     target,
                     updates: vec![Update::Qos { name: qos, set: settings_of(back) }],
                     mark: None,
+                    seen: None,
                     words: format!("caps back to {}", caps_words(back)),
                     why: WHY.to_owned(),
                 });
@@ -417,7 +424,8 @@ impl<C: Cluster> Run<C> {
                 false
             }
             Outcome::Gone(_) => false,
-            Outcome::Off => true,
+            // Planned again, on what it is now.
+            Outcome::Off | Outcome::Changed(_) => true,
             Outcome::Failed(said) => {
                 self.undone.left.insert(target, said.clone());
                 true
@@ -426,12 +434,13 @@ impl<C: Cluster> Run<C> {
     }
 }
 
-fn action(job: &Job, undo: &undo::Undo) -> Action {
+fn action(job: &Job, mark: &Mark, undo: &undo::Undo) -> Action {
     Action {
         kind: ActionKind::Undo,
         target: Target::Job(undo.job),
         updates: undo.steps().into_iter().map(|set| update(job, set)).collect(),
         mark: Some(undo.comment_after().to_owned()),
+        seen: Some(Seen::of(job, mark)),
         words: undo.words(),
         why: WHY.to_owned(),
     }

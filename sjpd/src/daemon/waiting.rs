@@ -9,7 +9,8 @@ use crate::actuator::{Action, ActionKind, Outcome, Report};
 use crate::config::Config;
 use crate::journal::Entry;
 use crate::status::Waits;
-use sjp_core::cluster::{Job, JobState, MarkedJob};
+use sjp_core::cluster::{Job, MarkedJob};
+use sjp_core::mark::Mark;
 use sjp_core::publish::Moving;
 use sjp_core::waiting::{self, Intent, Snapshot, Waiting as OneWaiting, release};
 use std::collections::{HashMap, HashSet};
@@ -35,13 +36,16 @@ pub struct Waiting {
     /// Skipped jobs by id and submit time: their partitions when they were first
     /// seen.
     skipped: HashMap<(u32, i64), Vec<String>>,
+    /// When the clock was stepped last, Unix seconds by the clock since.
+    stepped: Option<i64>,
 }
 
 /// Room that a change takes.
 #[derive(Debug)]
 struct OnTheMove {
     takes: Vec<Moving>,
-    /// When the change was made, Unix seconds; `None`: not yet.
+    /// When the change was made, seconds of a clock that is never stepped; `None`:
+    /// not yet.
     made: Option<f64>,
 }
 
@@ -81,6 +85,7 @@ impl Waiting {
             rounds: Rounds::default(),
             moving: HashMap::new(),
             skipped: HashMap::new(),
+            stepped: None,
         }
     }
 
@@ -94,7 +99,14 @@ impl Waiting {
         self.skipped.clear();
     }
 
-    /// A new queue was read, asked for at `asked` (Unix seconds).
+    /// The clock was stepped, and is `unix` seconds now: what was stamped before says
+    /// nothing of how long a job has waited.
+    pub fn clock_stepped(&mut self, unix: f64) {
+        self.stepped = Some(seconds(unix));
+    }
+
+    /// A new queue was read, asked for at `asked` (seconds of a clock that is never
+    /// stepped).
     pub fn see_queue(&mut self, jobs: &[Job], asked: f64) {
         self.book.see_queue(jobs, asked);
         // What was made before is in this queue.
@@ -146,6 +158,7 @@ impl Waiting {
         // Nobody moves a pin that waits for room: it goes like any other.
         settings.wait_for_room &= scope != Scope::Undo;
         settings.widen &= scope != Scope::Undo;
+        settings.stepped = self.stepped;
         let time = snapshot.input.now;
         let ours: Vec<OneWaiting<'_>> =
             self.book.ours(jobs, now).map(|(job, mark)| OneWaiting { job, mark }).collect();
@@ -160,7 +173,7 @@ impl Waiting {
         let grace = 2 * seconds(config.cadence.queue_poll_interval.as_secs_f64());
         let since = |job: u32| ours.iter().find(|w| w.job.id == job);
         let late = |r: &&Intent| {
-            let due = since(r.job).and_then(|w| release::due(w, &settings));
+            let due = since(r.job).and_then(|w| release::due(w, &settings, time));
             r.unpin && due.is_some_and(|due| due.saturating_add(grace) < time)
         };
         self.overdue = releases.iter().filter(late).count();
@@ -170,7 +183,7 @@ impl Waiting {
             ours.iter().filter(|w| !busy.contains(&w.job.id)).copied().collect();
         let mut plan = Plan::default();
         let due = |w: &OneWaiting<'_>| {
-            let at = release::due(w, &settings)? as f64;
+            let at = release::due(w, &settings, time)? as f64;
             (at > unix).then_some(at - unix)
         };
         let soonest = ours.iter().filter_map(due).fold(f64::INFINITY, f64::min);
@@ -183,21 +196,23 @@ impl Waiting {
         let release = (soonest < 1e9).then(|| now + Duration::from_secs_f64(soonest + 0.1));
         let recheck = self.rounds.next().filter(|_| !ours.is_empty() && settings.interval > 0);
         self.due = [release, recheck].into_iter().flatten().min();
-        let by_id: HashMap<u32, &Job> =
-            jobs.iter().filter(|j| j.state == JobState::Pending).map(|j| (j.id, j)).collect();
+        let by_id: HashMap<u32, (&Job, &Mark)> =
+            ours.iter().map(|w| (w.job.id, (w.job, w.mark))).collect();
+        let mut orders = Vec::with_capacity(intents.len());
         for intent in intents {
-            let Some(job) = by_id.get(&intent.job) else { continue };
-            self.book.begin(job.id);
-            if !intent.takes.is_empty() {
-                let takes = |(node, cpus, mem): &(String, u32, u32)| Moving {
-                    node: node.clone(),
-                    cpus: *cpus,
-                    mem: *mem,
-                };
-                let takes = intent.takes.iter().map(takes).collect();
-                self.moving.insert(job.id, OnTheMove { takes, made: None });
+            if let Some((job, mark)) = by_id.get(&intent.job) {
+                let takes = intent.takes.clone();
+                orders.push((takes, action_of(intent, job, mark)));
             }
-            plan.actions.push(action_of(intent, job));
+        }
+        for (takes, action) in orders {
+            let Some(job) = action.job() else { continue };
+            self.book.begin(job);
+            if !takes.is_empty() {
+                let takes = takes.into_iter().map(|(node, cpus, mem)| Moving { node, cpus, mem });
+                self.moving.insert(job, OnTheMove { takes: takes.collect(), made: None });
+            }
+            plan.actions.push(action);
         }
         plan
     }
@@ -247,21 +262,26 @@ impl Waiting {
         self.moving.remove(&job);
     }
 
-    /// What became of an action. Answers the error, where it failed.
-    pub fn reported(&mut self, report: &Report, unix: f64, now: Instant) -> Option<String> {
+    /// What became of an action, at `steady` seconds of a clock that is never stepped.
+    /// Answers the error, where it failed.
+    pub fn reported(&mut self, report: &Report, steady: f64, now: Instant) -> Option<String> {
         let job = report.action.job()?;
         match &report.outcome {
             Outcome::Done => {
-                self.book.made(job, report.action.mark.as_deref(), unix);
+                self.book.made(job, report.action.mark.as_deref(), steady);
                 self.rounds.over(job);
                 if let Some(moving) = self.moving.get_mut(&job) {
-                    moving.made = Some(unix);
+                    moving.made = Some(steady);
                 }
                 self.count(report.action.kind);
             }
             Outcome::Gone(_) | Outcome::Off => {
                 self.over(job);
                 self.book.dropped(job);
+            }
+            Outcome::Changed(_) => {
+                self.over(job);
+                self.book.changed_by_others(job, steady);
             }
             Outcome::Would => {
                 self.over(job);

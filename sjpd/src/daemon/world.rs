@@ -17,6 +17,13 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Seconds of the steady clock: what came before what, whatever is done to the
+    /// time of day.
+    #[must_use]
+    pub fn steady(&self) -> f64 {
+        self.mono_ns as f64 / 1e9
+    }
+
     /// Now.
     #[must_use]
     pub fn now() -> Self {
@@ -28,6 +35,12 @@ impl Asked {
 #[must_use]
 pub fn unix_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// Seconds of a clock that is never stepped (CLOCK_MONOTONIC).
+#[must_use]
+pub fn steady_now() -> f64 {
+    sjp_table::now_ns() as f64 / 1e9
 }
 
 /// Whole Unix seconds of a time with fraction.

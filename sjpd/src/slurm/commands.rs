@@ -7,6 +7,7 @@ use super::heartbeat;
 use super::runner::Runner;
 use crate::config::{Config, LimitsMode};
 use crate::daemon::preflight::release;
+use crate::lock::{ActingLock, LockError};
 use crate::ports::{Associations, Cluster, Kind, ReadError, Records};
 use jiff::tz::TimeZone;
 use parking_lot::RwLock;
@@ -54,6 +55,8 @@ struct Tools {
     sacctmgr: PathBuf,
     /// Whether it matters who may use which QOS.
     flex: bool,
+    /// sjpd's own, to be told to another.
+    state_dir: PathBuf,
 }
 
 impl Tools {
@@ -68,6 +71,7 @@ impl Tools {
             squeue: path("squeue"),
             sacctmgr: path("sacctmgr"),
             flex: config.limits.mode == LimitsMode::Flex,
+            state_dir: config.general.state_dir.clone(),
         }
     }
 }
@@ -91,6 +95,17 @@ pub struct SlurmCommands {
     limits: RwLock<Option<(Instant, Arc<Vec<Qos>>)>>,
     /// Whether this squeue has no column for the AdminComment.
     no_marks: AtomicBool,
+    acting: RwLock<Acting>,
+}
+
+/// The right to change the cluster.
+#[derive(Debug, Default)]
+struct Acting {
+    /// Whether it is wanted.
+    wanted: bool,
+    held: Option<ActingLock>,
+    /// Who has it instead.
+    rival: Option<String>,
 }
 
 impl SlurmCommands {
@@ -102,6 +117,7 @@ impl SlurmCommands {
             facts: RwLock::new(Facts::default()),
             limits: RwLock::new(None),
             no_marks: AtomicBool::new(false),
+            acting: RwLock::default(),
         }
     }
 
@@ -151,6 +167,30 @@ impl SlurmCommands {
         limits
     }
 
+    /// Takes the right to change the cluster, where it is wanted and not yet held.
+    async fn take_right(&self, state: &str) {
+        let wanted = {
+            let acting = self.acting.read();
+            acting.wanted && acting.held.is_none() && state.starts_with('/')
+        };
+        if !wanted {
+            return;
+        }
+        let (state, own) = (PathBuf::from(state), self.tools.read().state_dir.clone());
+        // It may lie on a shared file system, which may hang.
+        let taken = tokio::task::spawn_blocking(move || ActingLock::take(&state, &own)).await;
+        let mut acting = self.acting.write();
+        acting.rival = None;
+        match taken {
+            Ok(Ok(held)) if acting.wanted => acting.held = Some(held),
+            Ok(Ok(_)) => {}
+            Ok(Err(LockError::Held { holder, .. })) => acting.rival = Some(holder),
+            // Not SlurmUser, or a file system without locks.
+            Ok(Err(error)) => tracing::debug!("whether another sjpd acts: {error}"),
+            Err(error) => tracing::debug!("whether another sjpd acts: {error}"),
+        }
+    }
+
     async fn scontrol(&self, args: &[&str]) -> Result<String, ReadError> {
         let tools = self.tools();
         Ok(tools.runner.run(&tools.scontrol, args).await?.text)
@@ -179,7 +219,7 @@ fn setting<'a>(config: &'a SlurmConfig, key: &str) -> &'a str {
 }
 
 /// 64 bits from the system's random numbers.
-fn nonce() -> Result<u64, ReadError> {
+pub(crate) fn nonce() -> Result<u64, ReadError> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
@@ -239,7 +279,20 @@ impl Cluster for SlurmCommands {
             state: setting(&config, "StateSaveLocation").into(),
             enforced: Enforced::from(&config),
         };
+        self.take_right(setting(&config, "StateSaveLocation")).await;
         Ok(config)
+    }
+
+    fn means_to_act(&self, acts: bool) {
+        let mut acting = self.acting.write();
+        acting.wanted = acts;
+        if !acts {
+            (acting.held, acting.rival) = (None, None);
+        }
+    }
+
+    fn rival(&self) -> Option<String> {
+        self.acting.read().rival.clone()
     }
 
     async fn reservations(&self) -> Result<Records<Reservation>, ReadError> {

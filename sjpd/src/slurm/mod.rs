@@ -6,5 +6,6 @@ mod commands;
 mod heartbeat;
 pub mod runner;
 
+pub(crate) use commands::nonce;
 pub use commands::{SlurmCommands, runner as runner_for};
 pub use runner::{RunError, Runner};

@@ -15,8 +15,8 @@ use super::Daemon;
 use super::intents::update;
 use super::stance::Stance;
 use super::table::plan_on;
-use super::world::{seconds, unix_now};
-use crate::actuator::{Action, ActionKind, Outcome, Report, Target, Update};
+use super::world::{seconds, steady_now, unix_now};
+use crate::actuator::{Action, ActionKind, Outcome, Report, Seen, Target, Update};
 use crate::config::{Config, LimitsMode};
 use crate::journal::Entry;
 use crate::ports::{Cluster, Kind};
@@ -29,7 +29,7 @@ use sjp_core::limits::pulse::Raised;
 use sjp_core::limits::{Cap, Idle, Settings, View};
 use sjp_core::mark::Mark;
 use sjp_core::publish::build_rooms;
-use sjp_core::waiting::Step;
+use sjp_core::waiting::{Step, Waiting};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -92,6 +92,11 @@ impl Limits {
             counts: Counts::default(),
         };
         (limits, wrong)
+    }
+
+    /// The clock was stepped by so many seconds.
+    pub fn clock_stepped(&mut self, by: i64) {
+        self.flex.clock_stepped(by);
     }
 
     /// Counts, for the status.
@@ -157,7 +162,7 @@ pub fn settings(config: &Config) -> Settings {
 }
 
 fn time(now: Instant) -> Time {
-    Time { unix: unix_now(), instant: now }
+    Time { unix: unix_now(), steady: steady_now(), instant: now }
 }
 
 impl<C: Cluster> Daemon<C> {
@@ -223,13 +228,13 @@ impl<C: Cluster> Daemon<C> {
             limits.counts.idle = Some(plan.idle.share());
             limits.returning.extend(plan.back.iter().map(|b| (b.job, b.submit)));
             limits.moving.extend(plan.moves.iter().map(|m| m.job));
-            let by_id: HashMap<u32, &Job> = ours.iter().map(|w| (w.job.id, w.job)).collect();
-            let job = |id: u32| by_id.get(&id).copied();
+            let by_id: HashMap<u32, &Waiting<'_>> = ours.iter().map(|w| (w.job.id, w)).collect();
+            let of = |id: u32| by_id.get(&id).copied();
             let idle = plan.idle;
-            actions.extend(plan.foreign.into_iter().filter_map(|f| Some(foreign(job(f.job)?, f))));
-            actions.extend(plan.back.into_iter().filter_map(|b| Some(back(job(b.job)?, b))));
+            actions.extend(plan.foreign.into_iter().filter_map(|f| Some(foreign(of(f.job)?, f))));
+            actions.extend(plan.back.into_iter().filter_map(|b| Some(back(of(b.job)?, b))));
             let moves = plan.moves.into_iter();
-            actions.extend(moves.filter_map(|m| Some(flexed_to(job(m.job)?, m, idle))));
+            actions.extend(moves.filter_map(|m| Some(flexed_to(of(m.job)?, m, idle))));
             denied = plan.denied;
         }
         if pulse {
@@ -294,7 +299,7 @@ impl<C: Cluster> Daemon<C> {
         let (settings, time) = (settings(&self.config), time(now));
         let pulses = &mut self.limits.pulses;
         let Orders { actions, notes } =
-            pulses.plan(&self.world.limits, asked.unix, &settings, self.dry_run, time);
+            pulses.plan(&self.world.limits, asked.steady(), &settings, self.dry_run, time);
         for note in notes {
             let words = format!("QOS {}: {}", note.qos, note.words);
             tracing::warn!("{words}");
@@ -404,7 +409,7 @@ fn updates(job: &Job, steps: Vec<Step>) -> Vec<Update> {
     steps.into_iter().map(|set| update(job, set)).collect()
 }
 
-fn flexed_to(job: &Job, m: Move, idle: Idle) -> Action {
+fn flexed_to(w: &Waiting<'_>, m: Move, idle: Idle) -> Action {
     let whose = match m.cap {
         Cap::User => "user",
         Cap::Account => "account",
@@ -412,8 +417,9 @@ fn flexed_to(job: &Job, m: Move, idle: Idle) -> Action {
     Action {
         kind: ActionKind::Flex,
         target: Target::Job(m.job),
-        updates: updates(job, m.steps()),
+        updates: updates(w.job, m.steps()),
         mark: Some(m.comment),
+        seen: Some(Seen::of(w.job, w.mark)),
         words: format!("QOS {} to {}", m.own, m.flex),
         why: format!(
             "only the cap of {} CPUs per {whose} holds it ({} in use); it fits, {:.0} % idle",
@@ -424,12 +430,13 @@ fn flexed_to(job: &Job, m: Move, idle: Idle) -> Action {
     }
 }
 
-fn back(job: &Job, b: Back) -> Action {
+fn back(w: &Waiting<'_>, b: Back) -> Action {
     Action {
         kind: ActionKind::FlexBack,
         target: Target::Job(b.job),
-        updates: updates(job, b.steps()),
+        updates: updates(w.job, b.steps()),
         mark: Some(b.comment),
+        seen: Some(Seen::of(w.job, w.mark)),
         words: format!("QOS {} back to {}", b.flex, b.own),
         why: match b.waited {
             Some(waited) => format!("did not start in {waited} s"),
@@ -438,12 +445,13 @@ fn back(job: &Job, b: Back) -> Action {
     }
 }
 
-fn foreign(job: &Job, f: Foreign) -> Action {
+fn foreign(w: &Waiting<'_>, f: Foreign) -> Action {
     Action {
         kind: ActionKind::DropMark,
         target: Target::Job(f.job),
-        updates: updates(job, f.steps()),
+        updates: updates(w.job, f.steps()),
         mark: Some(f.comment),
+        seen: Some(Seen::of(w.job, w.mark)),
         words: format!("let go of QOS {}", f.qos),
         why: format!("somebody has changed its QOS (the mark says {})", f.said),
     }

@@ -27,7 +27,7 @@ struct About {
     lowered: bool,
     /// It is of an earlier run.
     earlier: bool,
-    /// When sjpd changed the caps last, Unix seconds.
+    /// When sjpd changed the caps last, seconds of a clock that is never stepped.
     changed: f64,
 }
 
@@ -56,6 +56,8 @@ pub struct Orders {
 pub struct Time {
     /// Unix seconds, with fraction.
     pub unix: f64,
+    /// Seconds of a clock that is never stepped.
+    pub steady: f64,
     /// The same for waits.
     pub instant: Instant,
 }
@@ -187,7 +189,7 @@ impl Pulses {
     }
 
     /// What is to be done, where the caps in the database are `caps`, asked for
-    /// at `asked` (Unix seconds). `dry`: nothing will be done.
+    /// at `asked` (seconds of a clock that is never stepped). `dry`: nothing will be done.
     pub fn plan(
         &mut self,
         caps: &[(String, Caps)],
@@ -270,6 +272,7 @@ impl Pulses {
             target: Target::Qos(qos.to_owned()),
             updates: vec![Update::Qos { name: qos.to_owned(), set: settings_of(back) }],
             mark: None,
+            seen: None,
             words: format!("caps back to {}", words(back)),
             why,
         });
@@ -307,6 +310,7 @@ impl Pulses {
             target: Target::Qos(qos.to_owned()),
             updates: vec![Update::Qos { name: qos.to_owned(), set: settings_of(raised.raised) }],
             mark: None,
+            seen: None,
             words: format!("caps {} raised to {}", words(raised.base), words(raised.raised)),
             why: format!(
                 "{}, {:.0} % idle; for {} s",
@@ -336,7 +340,7 @@ impl Pulses {
                 self.in_hand.remove(qos);
                 self.resting.remove(qos);
                 let about = self.about.entry(qos.clone()).or_default();
-                about.changed = time.unix;
+                about.changed = time.steady;
                 if raise {
                     about.raised = true;
                 } else {
@@ -356,7 +360,7 @@ impl Pulses {
             }
             // It may have been done, or be done later: the record stays until
             // the caps have shown for long that it was not.
-            Outcome::Gone(said) | Outcome::Failed(said) => {
+            Outcome::Gone(said) | Outcome::Failed(said) | Outcome::Changed(said) => {
                 self.in_hand.remove(qos);
                 self.rest(qos, time.instant);
                 Some(said.clone())

@@ -77,7 +77,8 @@ impl Site {
     }
 
     fn time(&self) -> Time {
-        Time { unix: self.now, instant: self.t0 + Duration::from_secs_f64(self.now - T0) }
+        let instant = self.t0 + Duration::from_secs_f64(self.now - T0);
+        Time { unix: self.now, steady: self.now, instant }
     }
 
     fn restart(&mut self) {
