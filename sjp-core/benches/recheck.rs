@@ -126,6 +126,7 @@ fn bench(c: &mut Criterion) {
             budget_fat: 3600,
             budget_slim: 4 * 3600,
             fat_mb_per_cpu: 6000.0,
+            stepped: None,
         };
         let found = recheck::plan(&snapshot, &waiting, &settings);
         println!("{} jobs looked at, {} changes", found.looked_at, found.intents.len());

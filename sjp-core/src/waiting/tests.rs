@@ -648,3 +648,24 @@ fn a_skipped_job_gets_no_less_time_than_where_the_site_put_it() {
     let moved: Vec<u32> = plan.iter().map(|i| i.job).collect();
     assert_eq!(moved, [2]);
 }
+
+#[test]
+fn a_clock_that_is_set_makes_no_wait_longer_and_none_endless() {
+    let job = |submit| Job { submit, ..Job::default() };
+    let set = |step| Settings { stepped: Some(step), ..SETTINGS };
+    // An hour forward: what waited a minute has not waited an hour.
+    let forward = set(NOW + 3600);
+    assert_eq!(forward.since(&job(NOW), NOW + 3610), NOW + 3600);
+    assert_eq!(forward.since(&job(NOW + 3605), NOW + 3610), NOW + 3605);
+    assert!(!forward.past_budget(&job(NOW - 4 * 3600 + 60), NOW + 3610));
+    // An hour back: nobody waits from an hour to come.
+    let back = set(NOW - 3600);
+    assert_eq!(back.since(&job(NOW), NOW - 3590), NOW - 3600);
+    let mark = Mark::parse("sjp:pin=n1;from=a").expect("a mark");
+    let pinned = |now| release::due(&Waiting { job: &job(NOW), mark: &mark }, &back, now);
+    assert_eq!(pinned(NOW - 3590), Some(NOW - 3600 + 60));
+    let moved = Mark::parse(&format!("sjp:pin=n1;from=a;at={NOW}")).expect("a mark");
+    let due = release::due(&Waiting { job: &job(NOW), mark: &moved }, &back, NOW - 3590);
+    assert_eq!(due, Some(NOW - 3600 + 60));
+    assert_eq!(SETTINGS.since(&job(NOW), NOW + 9), NOW);
+}
