@@ -18,7 +18,7 @@ test)
         make pkg-config
         lua5.1 lua5.3 lua5.4 liblua5.1-0-dev liblua5.3-dev liblua5.4-dev
         slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins slurm-wlm-plugins
-        slurm-wlm-mysql-plugin munge mariadb-server
+        slurm-wlm-mysql-plugin munge mariadb-server libfaketime
     )
     ;;
 *)
