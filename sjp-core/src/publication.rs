@@ -143,6 +143,23 @@ pub struct PartitionRule {
     pub only_if_named: bool,
 }
 
+impl PartitionRule {
+    /// Why a partition in this state is not open.
+    #[must_use]
+    pub fn because_of_state(state: &str) -> String {
+        format!("state {state}")
+    }
+
+    /// Whether no job can be put into it now, by its state (DRAIN, INACTIVE): a list
+    /// that begins with such a partition is refused, also one that is given back
+    /// (job_mgr.c looks at the first only).
+    #[must_use]
+    pub fn takes_no_jobs(&self) -> bool {
+        !self.open
+            && ["DRAIN", "INACTIVE"].map(Self::because_of_state).contains(&self.closed_because)
+    }
+}
+
 /// A kind of node: its configured size and the partitions it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Kind {

@@ -13,9 +13,9 @@
 use crate::cluster::{Job, JobState};
 use crate::eligible;
 use crate::mark::Mark;
-use crate::publication::Roster;
+use crate::publication::{PartitionRule, Roster};
 use crate::waiting::standing::{self, Standing};
-use crate::waiting::{Origin, Step, Waiting, permitted, request, same};
+use crate::waiting::{Origin, Step, Waiting, in_order, permitted, request, same};
 
 /// What is taken back from one job. The steps are to be made in this order: the
 /// node; the partitions, with what the mark is then; the QOS, with the AdminComment
@@ -124,20 +124,37 @@ pub fn of(roster: &Roster, w: &Waiting<'_>) -> Undo {
     let own_nodes = chosen || mark.has("own", "nodes");
     let (mut partitions, mut stays) = (Vec::new(), None);
     if ours {
+        let from = mark.list("from");
+        let placed = if from.is_empty() { &job.partitions } else { &from };
         match before(roster, job, mark, own_qos.map(|(own, _)| own), own_nodes) {
-            Ok(list) => partitions = list,
+            Ok(back) => {
+                partitions = back.list;
+                if let Some(why) = back.shut {
+                    // It may run on in those, and come back to its own when they open.
+                    let more = placed.iter().filter(|name| {
+                        let holds = |node: &String| standing::is_in(roster, node, name);
+                        let held = !own_nodes || job.req_nodes.iter().all(holds);
+                        held && !partitions.contains(name)
+                    });
+                    let more: Vec<String> = more.cloned().collect();
+                    partitions.extend(more);
+                    stays = Some(format!("stays in {} too: {why}", placed.join(",")));
+                }
+            }
             Err(why) if chosen => {
                 stays = Some(format!("stays in {}: {why}", job.partitions.join(",")));
             }
             Err(why) => {
                 // Without the pin's narrowing, what sjp chose for it.
-                partitions = mark.list("from");
-                let list = if partitions.is_empty() { &job.partitions } else { &partitions };
-                stays = Some(format!("stays in {}: {why}", list.join(",")));
+                stays = Some(format!("stays in {}: {why}", placed.join(",")));
+                partitions = from;
             }
         }
         if same(&partitions, &job.partitions) {
             partitions.clear();
+        }
+        if !partitions.is_empty() {
+            partitions = in_order(roster, &partitions).unwrap_or_default();
         }
     }
     let comment = match own_qos {
@@ -159,15 +176,22 @@ fn own_qos<'m>(job: &Job, mark: &'m Mark) -> Option<(&'m str, &'m str)> {
         .then_some((own, flex))
 }
 
+/// Where a job goes back to.
+struct Back {
+    list: Vec<String>,
+    /// Why none of them would start it now: all are closed to sjp, or down.
+    shut: Option<String>,
+}
+
 /// The partitions that the job goes back to: of those it named, the ones that
-/// would take it; the default one where it named none.
+/// would take it, also those that are down for now; the default one where it named none.
 fn before(
     roster: &Roster,
     job: &Job,
     mark: &Mark,
     own_qos: Option<&str>,
     own_nodes: bool,
-) -> Result<Vec<String>, String> {
+) -> Result<Back, String> {
     let named = mark.original();
     let list: Vec<u16> = (0..)
         .zip(&roster.partitions)
@@ -202,12 +226,18 @@ fn before(
     for (may, rule) in may.iter_mut().zip(&roster.partitions) {
         *may |= had.contains(&rule.name);
     }
-    let mut because = None;
+    let (mut because, mut any_open, mut shut) = (None, false, None);
     let mut takes = |index: &u16| {
         let Some(rule) = roster.partitions.get(usize::from(*index)) else { return false };
         let named = Some(list.as_slice());
-        match eligible::accepts(roster, *index, rule, &request, Some(&may), named, node) {
-            Ok(_) => true,
+        // Closed to sjp, or down for a while: the job would wait there without sjp too.
+        let open = PartitionRule { open: true, ..rule.clone() };
+        match eligible::accepts(roster, *index, &open, &request, Some(&may), named, node) {
+            Ok(_) => {
+                any_open |= rule.open;
+                shut = (!rule.open).then(|| rule.closed_because.clone()).or(shut.take());
+                true
+            }
             Err(why) => {
                 because.get_or_insert(why);
                 false
@@ -231,7 +261,12 @@ fn before(
         _ if names.len() > 1 && eligible::one_partition_only(roster, &request) => {
             Err(format!("not back to {whose}: Slurm takes one partition only for its user"))
         }
-        _ => Ok(names),
+        _ if any_open => Ok(Back { list: names, shut: None }),
+        _ if eligible::one_partition_only(roster, &request) => {
+            let why = shut.unwrap_or_default();
+            Err(format!("not back to {whose}: closed: {why}"))
+        }
+        _ => Ok(Back { list: names, shut }),
     }
 }
 

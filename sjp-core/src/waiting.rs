@@ -276,6 +276,16 @@ fn opened_list(roster: &Roster, open: &[u16], now: &[String]) -> Vec<String> {
     list
 }
 
+/// The list in an order that slurmctld takes; `None`: it would refuse any. See
+/// [`crate::publication::PartitionRule::takes_no_jobs`].
+pub(crate) fn in_order(roster: &Roster, list: &[String]) -> Option<Vec<String>> {
+    let refused = |name: &&String| {
+        roster.partitions.iter().any(|rule| rule.name == **name && rule.takes_no_jobs())
+    };
+    let (last, first): (Vec<&String>, Vec<&String>) = list.iter().partition(refused);
+    (!first.is_empty()).then(|| first.into_iter().chain(last).cloned().collect())
+}
+
 /// The partitions that a job of sjp's is to have while it is not pinned.
 fn own_partitions<'a>(job: &'a Job, from: &'a [String]) -> &'a [String] {
     if from.is_empty() { &job.partitions } else { from }

@@ -173,7 +173,7 @@ fn closed_because(p: &Partition, input: &RosterInput<'_>) -> Option<String> {
     let why = if !input.config.nodes_shared() {
         "select/linear: nodes are not shared".to_owned()
     } else if p.state != "UP" {
-        format!("state {}", p.state)
+        PartitionRule::because_of_state(&p.state)
     } else if listed(&policy.exclude_partitions) {
         "topology.exclude_partitions".to_owned()
     } else if !policy.batch_partitions.is_empty() && !listed(&policy.batch_partitions) {

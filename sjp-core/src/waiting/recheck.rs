@@ -10,8 +10,8 @@
 use super::room::Future;
 use super::standing::{self, Standing};
 use super::{
-    Intent, Kind, Origin, Settings, Snapshot, Waiting, opened_list, own_partitions, permitted,
-    place_words, request, same, waits_for_room,
+    Intent, Kind, Origin, Settings, Snapshot, Waiting, in_order, opened_list, own_partitions,
+    permitted, place_words, request, same, waits_for_room,
 };
 use crate::decision::{Basis, NodeClaim, Placement, Reason};
 use crate::eligible::kind_of;
@@ -381,7 +381,7 @@ impl<'s> Planner<'s> {
         let (job, roster) = (c.w.job, self.snapshot.roster);
         let from = c.w.mark.list("from");
         let before = own_partitions(job, &from);
-        let list = opened_list(roster, &open.admitted, before);
+        let list = in_order(roster, &opened_list(roster, &open.admitted, before))?;
         let pinned = c.w.mark.get("pin");
         if pinned.is_none() && same(&list, &job.partitions) {
             return None;

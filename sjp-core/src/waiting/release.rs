@@ -1,7 +1,7 @@
 //! Releasing pins: a job that its pin has not helped gets its partitions back.
 
 use super::standing::{self, Standing};
-use super::{Intent, Kind, Settings, Waiting};
+use super::{Intent, Kind, Settings, Waiting, in_order};
 use crate::cluster::JobState;
 use crate::publication::Roster;
 
@@ -41,8 +41,8 @@ pub fn due(w: &Waiting<'_>, settings: &Settings, now: i64) -> Option<i64> {
 fn one(roster: &Roster, w: &Waiting<'_>, settings: &Settings, now: i64) -> Option<Intent> {
     let (job, mark) = (w.job, w.mark);
     let node = mark.get("pin")?;
-    let partitions = mark.list("from");
-    if job.state != JobState::Pending || partitions.is_empty() {
+    let from = mark.list("from");
+    if job.state != JobState::Pending || from.is_empty() {
         return None;
     }
     let unpin = match standing::of(job, mark, roster) {
@@ -53,18 +53,22 @@ fn one(roster: &Roster, w: &Waiting<'_>, settings: &Settings, now: i64) -> Optio
     if unpin && due(w, settings, now).is_none_or(|due| now < due) {
         return None;
     }
+    // Where none of them takes jobs now, it keeps those of the pin.
+    let partitions = in_order(roster, &from).unwrap_or_default();
+    let placed = if partitions.is_empty() { &job.partitions } else { &partitions };
+    let placed = placed.join(",");
     let mut released = mark.clone();
     for key in ["pin", "from", "free", "eta", "at"] {
         released.remove(key);
     }
-    released.set("placed", &partitions.join(","));
+    released.set("placed", &placed);
     released.set("released", node);
     let waited = now.saturating_sub(settings.since(job, now));
     Some(Intent {
         kind: Kind::Release,
         job: job.id,
         unpin,
-        words: format!("release from {node}, back to {}", partitions.join(",")),
+        words: format!("release from {node}, back to {placed}"),
         why: if unpin {
             format!("pending for {waited} s with a pin to {node}")
         } else {

@@ -44,6 +44,15 @@ pub fn of(job: &Job, mark: &Mark, roster: &Roster) -> Standing {
     }
 }
 
+/// Whether the node is in the partition, as far as sjp places there.
+pub(crate) fn is_in(roster: &Roster, node: &str, partition: &str) -> bool {
+    let index = roster.nodes.find(node).and_then(|n| u32::try_from(n).ok());
+    let of = index.map_or(&[][..], |index| partitions_of(roster, index));
+    of.iter()
+        .filter_map(|&p| roster.partitions.get(usize::from(p)))
+        .any(|rule| rule.name == partition)
+}
+
 fn pinned(job: &Job, mark: &Mark, node: &str, roster: &Roster) -> Standing {
     let from = mark.list("from");
     let index = roster.nodes.find(node).and_then(|n| u32::try_from(n).ok());

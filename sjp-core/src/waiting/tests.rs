@@ -669,3 +669,24 @@ fn a_clock_that_is_set_makes_no_wait_longer_and_none_endless() {
     assert_eq!(due, Some(NOW - 3600 + 60));
     assert_eq!(SETTINGS.since(&job(NOW), NOW + 9), NOW);
 }
+
+#[test]
+fn a_list_never_begins_with_a_partition_that_is_drained() {
+    let pinned = "sjp:pin=f01;from=slim,fat;id=1";
+    let released = |state: [&str; 2]| {
+        let mut site = Site::new();
+        for (partition, state) in site.partitions.iter_mut().zip(state) {
+            partition.state = state.into();
+        }
+        site.wait(1, 10, &["fat"], pinned);
+        let plan = site.release(NOW);
+        let [only] = plan.as_slice() else { panic!("one pin: {plan:?}") };
+        (only.partitions.join(","), value(only, "placed"))
+    };
+    let both = |list: &str| (list.to_owned(), list.to_owned());
+    assert_eq!(released(["UP", "UP"]), both("slim,fat"));
+    assert_eq!(released(["DRAIN", "UP"]), both("fat,slim"));
+    assert_eq!(released(["DOWN", "DRAIN"]), both("slim,fat"), "one that is down takes jobs");
+    // slurmctld would refuse both: the job keeps the one that it has.
+    assert_eq!(released(["DRAIN", "INACTIVE"]), (String::new(), "fat".to_owned()));
+}

@@ -3,8 +3,8 @@
 
 use super::standing::{self, Standing};
 use super::{
-    Intent, Kind, Origin, Settings, Waiting, opened_list, own_partitions, permitted, place_words,
-    request, same, waits_for_room,
+    Intent, Kind, Origin, Settings, Waiting, in_order, opened_list, own_partitions, permitted,
+    place_words, request, same, waits_for_room,
 };
 use crate::cluster::Job;
 use crate::eligible;
@@ -46,7 +46,7 @@ fn one(roster: &Roster, w: &Waiting<'_>, settings: &Settings, now: i64) -> Optio
     }
     let from = mark.list("from");
     let before = own_partitions(job, &from);
-    let list = opened_list(roster, &all(roster, w), before);
+    let list = in_order(roster, &opened_list(roster, &all(roster, w), before))?;
     if pinned.is_none() && same(&list, &job.partitions) {
         return None;
     }
