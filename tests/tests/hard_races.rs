@@ -199,6 +199,12 @@ fn what_somebody_else_chose_meanwhile_stays() {
     let looks = tampered.calls().iter().filter(|c| c.contains(" -j ")).count();
     let updates = tampered.calls().iter().filter(|c| c.contains(" update ")).count();
     eprintln!("{looks} looks at single jobs, {updates} updates");
+    // What one costs, for the record.
+    let (one, begin) = (id.to_string(), std::time::Instant::now());
+    for _ in 0..20 {
+        cluster.cmd("squeue", &["-h", "-a", "-O", "JobID:0,admin_comment:0", "-j", &one]).unwrap();
+    }
+    eprintln!("a look takes {:.1?}", begin.elapsed() / 20);
     assert!(looks >= updates, "each update is preceded by a look");
     cluster.stop().unwrap();
 }
