@@ -271,7 +271,7 @@ fn of_two_sjpds_on_one_cluster_one_acts() {
     .unwrap();
     let id = submit(
         &cluster,
-        &["-c1", "-pslim", "-d", "afterok:1"],
+        &["-c1", "-pslim", "-d", "afterok:1", "-bnow+1hour"],
         &["dependency=", "reqnodelist=s01"],
         "sjp:placed=slim;id=1",
     );
