@@ -125,15 +125,15 @@ impl Mark {
         let owed = self.get("qos").is_some();
         let keep = |(key, _): &&(String, String)| owed && KEPT.contains(&key.as_str());
         let fields: Vec<_> = self.fields.iter().filter(keep).cloned().collect();
-        if fields.is_empty() {
-            return self.before.clone();
-        }
         Self { before: self.before.clone(), fields }.to_comment()
     }
 
-    /// The whole AdminComment.
+    /// The whole AdminComment; of a mark that says nothing, the site's text alone.
     #[must_use]
     pub fn to_comment(&self) -> String {
+        if self.fields.is_empty() {
+            return self.before.clone();
+        }
         let long: usize = self.fields.iter().map(|(k, v)| k.len() + v.len() + 2).sum();
         let mut out = String::with_capacity(self.before.len() + 1 + PREFIX.len() + long);
         out.push_str(&self.before);
@@ -421,6 +421,9 @@ mod tests {
         assert_eq!((mark.let_go().as_str(), mark.original()), ("site", vec!["fat".to_owned()]));
         let mark = Mark::parse("sjp:pin=n1;from=slim;qos=normal>flex;had=slim;was=x;id=1").unwrap();
         assert_eq!(mark.let_go(), "sjp:qos=normal>flex;id=1");
+        let mut owed = Mark::parse("site sjp:qos=normal>flex").unwrap();
+        owed.remove("qos");
+        assert_eq!(owed.to_comment(), "site", "nothing is left of it");
         assert_eq!(mark.original(), ["slim"]);
         assert!(mark.places() && !mark.has("own", "nodes"));
     }

@@ -46,7 +46,13 @@ fn one(roster: &Roster, w: &Waiting<'_>, settings: &Settings, now: i64) -> Optio
     }
     let from = mark.list("from");
     let before = own_partitions(job, &from);
-    let list = in_order(roster, &opened_list(roster, &all(roster, w), before))?;
+    // Some versions refuse partitions that do not hold the nodes of the job's own.
+    let holds = |name: &&String| {
+        let in_it = |node: &String| standing::is_in(roster, node, name);
+        !mark.has("own", "nodes") || job.req_nodes.iter().all(in_it)
+    };
+    let held: Vec<String> = before.iter().filter(holds).cloned().collect();
+    let list = in_order(roster, &opened_list(roster, &all(roster, w), &held))?;
     if pinned.is_none() && same(&list, &job.partitions) {
         return None;
     }
