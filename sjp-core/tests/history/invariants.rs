@@ -12,7 +12,7 @@ use sjp_core::units::Limit;
 
 fn value<'o>(order: &'o Order, key: &str) -> Option<&'o str> {
     let all = order.steps.iter().flatten();
-    all.filter(|(k, _)| *k == key).map(|(_, v)| v.as_str()).last()
+    all.filter(|(k, _)| *k == key).map(|(_, v)| v.as_str()).next_back()
 }
 
 fn names(list: &str) -> Vec<String> {

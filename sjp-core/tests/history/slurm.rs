@@ -184,11 +184,10 @@ impl Slurm {
                 _ => {}
             }
         }
-        let mut queue: Vec<(Reverse<u32>, Reverse<u32>, u32, usize, String)> = Vec::new();
+        let mut queue = Vec::new();
         for (i, job) in self.jobs.iter().enumerate().filter(|(_, j)| j.state == State::Pending) {
             for p in self.partitions_of(job) {
-                let key = (Reverse(p.tier), Reverse(job.priority), job.id);
-                queue.push((key.0, key.1, key.2, i, p.name.clone()));
+                queue.push((Reverse(p.tier), Reverse(job.priority), job.id, i, p.name.clone()));
             }
         }
         queue.sort();
